@@ -1,0 +1,1 @@
+"""Methods, one a file; found through the entry points ``harness.algorithms``."""

@@ -1,0 +1,1 @@
+"""Equations that several papers share: targets, mixers, policies."""

@@ -1,0 +1,18 @@
+"""Errors that are the user's to mend: printed as one line, exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """One clear line: what is wrong, where, and the nearest right thing."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a name that is not among ``known``, with the nearest match."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+    return UserError(f"unknown {what} {name!r}; {hint}")

@@ -1,0 +1,61 @@
+"""Names -> entry points. Built-ins and third parties are found the same way; nothing is imported before it is asked for.
+
+A method is registered by its package's metadata, a suite likewise::
+
+    [options.entry_points]
+    harness.algorithms =
+        mine = my_package.mine:Mine
+    harness.suites =
+        my_tasks = my_package.tasks:MyTasks
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from harness.errors import UserError, unknown
+
+ALGORITHMS = "harness.algorithms"
+SUITES = "harness.suites"
+
+
+@cache
+def _entries(group: str) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise UserError(f"{group}: {entry.name!r} is registered twice, by {other.value} and by {entry.value}")
+    return dict(sorted(found.items()))
+
+
+def _load(group: str, what: str, name: str) -> Any:
+    entries = _entries(group)
+    if name not in entries:
+        raise unknown(what, name, entries)
+    try:
+        return entries[name].load()
+    except ImportError as error:
+        raise UserError(f"{what} {name!r} ({entries[name].value}) cannot be imported: {error}") from error
+
+
+def algorithms() -> tuple[str, ...]:
+    """Registered methods' names, sorted."""
+    return tuple(_entries(ALGORITHMS))
+
+
+def suites() -> tuple[str, ...]:
+    """Registered suites' names, sorted."""
+    return tuple(_entries(SUITES))
+
+
+def algorithm(name: str) -> Any:
+    """The class of a method. Raises ``UserError`` with the nearest name when there is none."""
+    return _load(ALGORITHMS, "algorithm", name)
+
+
+def suite(name: str) -> Any:
+    """The class of a suite. Raises ``UserError`` with the nearest name when there is none."""
+    return _load(SUITES, "suite", name)

@@ -1,0 +1,206 @@
+"""The only reader and writer of ``results/``.
+
+One folder a trial, ``results/<experiment>/<suite>/<task>/<algorithm>/seed_<k>/``::
+
+    trial.json        identity, every setting, versions, commit, engine, machine, status, timings, parameter counts
+    metrics.csv       env_steps, metric, value                         training, one row a number
+    evaluations.csv   env_steps, episode, return, length, <outcomes>   one row a greedy episode
+    final.csv         the same columns: the best policy on fresh episodes (env_steps: when it was the best)
+    timings.csv       env_steps, updates, seconds                      the only file that differs between identical trials
+    cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
+    log.txt           what the trial printed, with the traceback of a failure
+    checkpoint.pt     complete state, to continue from; best.pt: networks of the best evaluation
+
+Files grow by whole lines, floats are written by ``repr`` (exact), and ``trial.json`` is replaced atomically, so a
+killed trial leaves nothing half-written but a last line, which the reader drops and the next writer cuts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.types import Trial
+
+VERSION = 1
+"""Of this layout; written in trial.json, checked when read."""
+
+STATUSES = ("pending", "running", "complete", "failed", "interrupted")
+TABLES = ("metrics.csv", "evaluations.csv", "final.csv", "timings.csv", "cdm.csv")
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class TrialFolder:
+    """One trial's folder: its record and its growing tables."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, trial: Trial) -> TrialFolder:
+        """The folder of ``trial`` below its results root."""
+        return cls(Path(trial.results) / trial.key)
+
+    # -- record -------------------------------------------------------------------------------------------------
+
+    def record(self) -> dict[str, Any] | None:
+        """``trial.json``, or None where there is none. Raises ``ValueError`` naming the file when it is damaged."""
+        try:
+            text = (self.path / "trial.json").read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            record = json.loads(text)
+            version = record["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.path / 'trial.json'}: damaged ({error})") from error
+        if version != VERSION:
+            raise ValueError(f"{self.path / 'trial.json'}: layout version {version}, this harness reads {VERSION}")
+        return dict(record)
+
+    def update(self, **values: Any) -> None:
+        """Merge ``values`` into the record, atomically."""
+        record = self.record() or {"version": VERSION}
+        record.update(values)
+        write_atomic(self.path / "trial.json", (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def append(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Add whole lines to ``table``; writes the header first where the table is new."""
+        path = self.path / table
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not path.exists() or path.stat().st_size == 0:
+            writer.writerow(columns)
+        for row in rows:
+            writer.writerow([repr(x) if isinstance(x, float) else x for x in row])
+        with open(path, "ab") as file:
+            file.write(text.getvalue().encode())
+
+    def positions(self) -> dict[str, int]:
+        """Bytes in each table now; a checkpoint keeps them."""
+        return {t: (self.path / t).stat().st_size if (self.path / t).exists() else 0 for t in TABLES}
+
+    def rewind(self, positions: Mapping[str, int]) -> None:
+        """Cut every table back to where it stood at a checkpoint, so that continuing repeats no row."""
+        for table in TABLES:
+            path, size = self.path / table, positions.get(table, 0)
+            if not path.exists():
+                if size:
+                    raise ValueError(f"{path}: missing, {size} bytes were written")
+                continue
+            if path.stat().st_size < size:
+                raise ValueError(f"{path}: {path.stat().st_size} bytes, {size} were written")
+            os.truncate(path, size)
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Results:
+    """Trials of one or several experiments, as tables.
+
+    ``trials``       one row a trial: trial (its key), experiment, suite, task, algorithm, seed, status, engine, and
+                     ``record`` (the whole trial.json as a dict)
+    the others       the columns of the files, preceded by ``trial``; empty where no trial has the file
+    ``damaged``      (path, reason) of what could not be read; its trial is left out of the tables it concerns
+    """
+
+    trials: pd.DataFrame
+    metrics: pd.DataFrame
+    evaluations: pd.DataFrame
+    final: pd.DataFrame
+    timings: pd.DataFrame
+    cdm: pd.DataFrame
+    damaged: tuple[tuple[str, str], ...] = ()
+
+
+TRIAL_COLUMNS = ("trial", "experiment", "suite", "task", "algorithm", "seed", "status", "engine", "record")
+
+
+def folders(path: Path | str) -> list[TrialFolder]:
+    """Every trial folder at or below ``path``, in order of path."""
+    return [TrialFolder(p.parent) for p in sorted(Path(path).rglob("trial.json"))]
+
+
+def read_table(path: Path) -> pd.DataFrame | None:
+    """One table; None where there is none. A last line without its end is dropped. ValueError when damaged."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    data = data[: data.rfind(b"\n") + 1]
+    if not data:
+        return None
+    try:
+        table = pd.read_csv(io.BytesIO(data), float_precision="round_trip")
+    except (ValueError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if "env_steps" not in table or table["env_steps"].isna().any():
+        raise ValueError(f"{path}: not a table of this harness, or damaged")
+    return table
+
+
+def load(path: Path | str) -> Results:
+    """All trials at or below ``path``. Raises ``UserError`` when there is none."""
+    root = Path(path)
+    if not root.exists():
+        raise UserError(f"{root}: no such folder; results are written below results/<experiment>")
+    rows: list[dict[str, Any]] = []
+    tables: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
+    damaged: list[tuple[str, str]] = []
+    for folder in folders(root):
+        try:
+            record = folder.record()
+        except ValueError as error:
+            damaged.append((str(folder.path), str(error)))
+            continue
+        if record is None:
+            continue
+        identity = {k: record.get(k) for k in TRIAL_COLUMNS if k not in ("trial", "record")}
+        key = "/".join(str(record.get(k)) for k in ("experiment", "suite", "task", "algorithm"))
+        key += f"/seed_{record.get('seed')}"
+        rows.append({"trial": key, **identity, "record": record})
+        for name, parts in tables.items():
+            try:
+                table = read_table(folder.path / name)
+            except ValueError as error:
+                damaged.append((str(folder.path / name), str(error)))
+                continue
+            if table is not None:
+                table.insert(0, "trial", key)
+                parts.append(table)
+    if not rows and not damaged:
+        raise UserError(f"{root}: no trials there; `harness run suite=smac` makes some")
+    joined = {
+        name.removesuffix(".csv"): pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"trial": []})
+        for name, parts in tables.items()
+    }
+    return Results(trials=pd.DataFrame(rows, columns=list(TRIAL_COLUMNS)), damaged=tuple(damaged), **joined)

@@ -1,0 +1,1 @@
+"""Bridges from other environment interfaces to ``harness.suite.VecEnv``."""
