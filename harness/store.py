@@ -25,12 +25,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from harness.errors import UserError
-from harness.types import Trial
+
+if TYPE_CHECKING:  # reading results must not wait for torch
+    from harness.types import Trial
 
 VERSION = 1
 """Of this layout; written in trial.json, checked when read."""
