@@ -88,7 +88,7 @@ class Suite(Protocol):
         """Every task by name. Cheap: no heavy import."""
         ...
 
-    def engine(self) -> str:
+    def engine_version(self) -> str:
         """What computes the physics, with its version, e.g. "smax 0.2.0"; results of two engines are never pooled.
 
         Raises ``harness.errors.UserError`` when the engine asked for is not installed.
