@@ -1,1 +1,1 @@
-
+"""CDM diagnostics: exact on enumerable games, by nested Monte Carlo elsewhere; they read a method, never name one."""
