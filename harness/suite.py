@@ -24,6 +24,8 @@ class Budget:
     """Greedy episodes an evaluation."""
     final_episodes: int = 320
     """Fresh greedy episodes of the best policy, for the absolute metric."""
+    checkpoint_every: int = 50_000
+    """Environment steps between checkpoints."""
     seeds: int = 10
     """Seeds when the user names none."""
 

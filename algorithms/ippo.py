@@ -1,0 +1,124 @@
+"""IPPO: independent proximal policy optimisation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from algorithms.parts.policies import Actor, act_stochastic
+from algorithms.parts.targets import gae, masked_mean
+from harness.algorithm import Loss, Metrics, Targets
+from harness.networks import RecurrentAgent, last_actions
+from harness.types import Action, Batch, Spec, Step
+
+
+@dataclass(frozen=True)
+class IPPO:
+    """IPPO (de Witt et al. 2020, arXiv 2011.09533): PPO with local critics V(o_i). Equations of Schulman et al. 2017."""
+
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """Lambda of the generalised advantage estimates."""
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    anneal: bool = True
+    """Learning rate falls linearly to 0 over the budget."""
+    clip_ratio: float = 0.2
+    """Half-width of the interval in which the ratio pays."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy, c2 in eq. 9."""
+    epochs: int = 4
+    """Passes over each round of episodes."""
+    minibatches: int = 4
+    """Parts that a pass is split into, by episodes."""
+    clip: float = 10.0
+    """Largest norm of the gradient."""
+    hidden: int = 128
+    """Width of the actor's and the critic's GRU."""
+    num_envs: int = 32
+    """Environments in parallel; a round is one episode of each."""
+
+    data: ClassVar[str] = "on_policy"
+    actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "jaxmarl": {"lr": 4e-3, "num_envs": 128, "clip_ratio": 0.05, "clip": 0.25},
+    }
+
+    def networks(self, spec: Spec) -> nn.ModuleDict:
+        return nn.ModuleDict(
+            {
+                "actor": Actor(spec, self.hidden),
+                "critic": RecurrentAgent(spec, 1, self.hidden),
+            }
+        )
+
+    def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
+        return act_stochastic(net["actor"], step, memory, rng)
+
+    def losses(self) -> tuple[Loss, ...]:
+        ppo = {"lr": self.lr, "anneal": self.anneal, "clip": self.clip, "eps": 1e-5, "epochs": self.epochs}
+        ppo["minibatches"] = self.minibatches
+        return (
+            Loss("actor", trains=("actor",), of=self.actor_loss, prepare=self.advantages, **ppo),
+            Loss("critic", trains=("critic",), of=self.critic_loss, **ppo),
+        )
+
+    def targets(self) -> Targets:
+        return Targets()
+
+    def values(self, net: nn.ModuleDict, batch: Batch) -> Tensor:
+        """V(tau_i), [B,T+1,N]."""
+        value: Tensor = net["critic"](batch.obs, last_actions(batch))[0].squeeze(-1)
+        return value
+
+    def advantages(self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator) -> Batch:
+        """Eq. 11: advantages of every agent from the team's reward, normalised over steps and living agents; and returns."""
+        value = self.values(net, batch)
+        advantage = gae(batch.reward, value, batch.terminated, batch.mask, self.gamma, self.gae_lambda)  # [B,T,N]
+        acts = self.acting(batch)
+        mean = masked_mean(advantage, acts)
+        std = masked_mean((advantage - mean) ** 2, acts).sqrt()
+        extra = {"advantage": (advantage - mean) / (std + 1e-8), "return": advantage + value[:, :-1]}
+        return dataclasses.replace(batch, extra=extra)
+
+    @staticmethod
+    def acting(batch: Batch) -> Tensor:
+        """[B,T,N] float: the agent was alive at this step, and the step happened. The dead decide nothing."""
+        return batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
+
+    def actor_loss(
+        self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """Eq. 7, negated, with each agent's own ratio; less c2 times the entropy (eq. 9)."""
+        acts, advantage = self.acting(batch), batch.extra["advantage"]
+        pi = self.policy(net, batch)
+        ratio = (pi.log_prob(batch.action) - batch.log_prob).exp()
+        clipped = ratio.clamp(1 - self.clip_ratio, 1 + self.clip_ratio)
+        gain = masked_mean(torch.min(ratio * advantage, clipped * advantage), acts)
+        entropy = masked_mean(pi.entropy(), acts)
+        outside = masked_mean(((ratio - 1).abs() > self.clip_ratio).to(ratio.dtype), acts)
+        metrics = {"loss": -gain, "entropy": entropy, "ratio": masked_mean(ratio, acts), "clipped": outside}
+        return -gain - self.entropy * entropy, metrics
+
+    def critic_loss(
+        self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """The squared error of V(tau_i) to the lambda return (Schulman et al. 2017, L_VF of eq. 9)."""
+        value = self.values(net, batch)[:, :-1]
+        loss = masked_mean((value - batch.extra["return"]) ** 2, self.acting(batch))
+        return loss, {"loss": loss}
+
+    # read by the diagnostics
+
+    def policy(self, net: nn.ModuleDict, batch: Batch) -> Distribution:
+        """pi(.|tau_i) at each of the T steps, [B,T,N]."""
+        avail = None if batch.avail is None else batch.avail[:, :-1]
+        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail)[0]
+        return pi

@@ -1,0 +1,103 @@
+"""Behaviour policies and what they share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, Independent, Normal
+
+from harness.networks import Memory, RecurrentAgent
+from harness.types import Action, Continuous, Spec, Step
+
+
+def linear(start: float, end: float, steps: int, now: int) -> float:
+    """A schedule: from ``start`` at 0 straight to ``end`` at ``steps``, constant afterwards."""
+    return end if now >= steps else start + (end - start) * now / steps
+
+
+def legal(values: Tensor, avail: Tensor | None) -> Tensor:
+    """``values`` [...,A] with illegal actions at the lowest finite number, so that no maximum or softmax picks one."""
+    return values if avail is None else values.masked_fill(~avail, torch.finfo(values.dtype).min)
+
+
+def categorical(logits: Tensor, avail: Tensor | None) -> Categorical:
+    """The softmax over legal actions, [...] with A = last size of ``logits``."""
+    return Categorical(logits=legal(logits, avail), validate_args=False)
+
+
+def draw(probs: Tensor, rng: torch.Generator) -> Tensor:
+    """One index [...] a row of ``probs`` [...,A], from ``rng``."""
+    flat = probs.reshape(-1, probs.shape[-1])
+    return torch.multinomial(flat, 1, generator=rng).reshape(probs.shape[:-1])
+
+
+def epsilon_greedy(
+    q: Tensor, avail: Tensor | None, epsilon: float, rng: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Greedy with probability 1 - epsilon, else uniform over legal actions; ``rng`` None is greedy.
+
+    ``q`` [...,A] -> action [...] int64 and its log probability [...].
+    """
+    q = legal(q, avail)
+    greedy = q.argmax(-1)
+    if rng is None:
+        return greedy, torch.zeros_like(q[..., 0])
+    uniform = torch.ones_like(q) if avail is None else avail.to(q.dtype)
+    probs = uniform * (epsilon / uniform.sum(-1, keepdim=True))
+    probs.scatter_add_(-1, greedy[..., None], torch.full_like(probs[..., :1], 1 - epsilon))
+    action = draw(probs, rng)
+    return action, probs.gather(-1, action[..., None]).squeeze(-1).log()
+
+
+class Actor(nn.Module):
+    """A recurrent agent whose output is a policy, shared by all agents.
+
+    Discrete: softmax over legal actions. Continuous: a Gaussian with a tanh mean scaled to the box and a log standard
+    deviation (of the box's half-width) within +-log 10, the policy of MCEM's continuous form (Wang et al. 2025).
+    """
+
+    LOG_STD = math.log(10.0)
+
+    def __init__(self, spec: Spec, hidden: int = 64) -> None:
+        super().__init__()
+        self.box = spec.action if isinstance(spec.action, Continuous) else None
+        self.agent = RecurrentAgent(spec, spec.action.dim if self.box is None else 2 * self.box.size, hidden)
+
+    def forward(
+        self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None
+    ) -> tuple[Distribution, Tensor]:
+        """Whole sequences at once, arguments as ``RecurrentAgent``'s: the policies [B,T,N] and the last hidden state."""
+        out, hidden = self.agent(obs, last_action, hidden)
+        if self.box is None:
+            return categorical(out, avail), hidden
+        mean, log_std = out.chunk(2, -1)
+        middle, half = (self.box.high + self.box.low) / 2, (self.box.high - self.box.low) / 2
+        std = half * log_std.clamp(-self.LOG_STD, self.LOG_STD).exp()
+        return Independent(
+            Normal(middle + half * mean.tanh(), std, validate_args=False), 1, validate_args=False
+        ), hidden
+
+
+def sample(pi: Distribution, box: Continuous | None, rng: torch.Generator | None) -> Tensor:
+    """One action a policy, from ``rng``; its mode when None. Continuous samples are clipped to the box."""
+    if isinstance(pi, Categorical):
+        return pi.probs.argmax(-1) if rng is None else draw(pi.probs, rng)
+    assert isinstance(pi, Independent)
+    assert box is not None
+    normal = pi.base_dist
+    if rng is None:
+        return normal.mean
+    noise = torch.randn(normal.mean.shape, generator=rng, device=normal.mean.device)
+    return (normal.mean + normal.stddev * noise).clamp(box.low, box.high)
+
+
+def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator | None) -> Action:
+    """Each agent alone: a sample of its policy; the mode when ``rng`` is None."""
+    hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
+    avail = None if step.avail is None else step.avail.unsqueeze(1)
+    pi, hidden = actor(step.obs.unsqueeze(1), last, avail, hidden)
+    action = sample(pi, actor.box, rng)
+    return Action(action.squeeze(1), pi.log_prob(action).squeeze(1), Memory(hidden, action.squeeze(1)))

@@ -1,0 +1,118 @@
+"""QMIX: monotonic value function factorisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from algorithms.parts.mixers import HyperMixer
+from algorithms.parts.policies import categorical, linear
+from algorithms.parts.targets import lambda_return, masked_mean
+from algorithms.parts.values import act_epsilon_greedy, all_utilities, candidate_utilities, chosen, double_q
+from harness.algorithm import Loss, Metrics, Targets
+from harness.networks import RecurrentAgent
+from harness.types import Action, Batch, Spec, Step
+
+
+@dataclass(frozen=True)
+class QMIX:
+    """QMIX (Rashid et al. 2018, arXiv 1803.11485). Equation numbers are the paper's."""
+
+    gamma: float = 0.99
+    """Discount."""
+    td_lambda: float = 0.0
+    """Lambda of the TD(lambda) target; 0 is the paper's one-step target (eq. 6)."""
+    lr: float = 5e-4
+    """Learning rate of Adam."""
+    clip: float = 10.0
+    """Largest norm of the gradient."""
+    hidden: int = 64
+    """Width of the agents' GRU."""
+    embed: int = 32
+    """Width of the mixing network."""
+    hyper: int = 64
+    """Hidden width of the hypernetworks."""
+    epsilon_start: float = 1.0
+    """Exploration at the first step."""
+    epsilon_end: float = 0.05
+    """Exploration after ``epsilon_steps``."""
+    epsilon_steps: int = 50_000
+    """Environment steps over which epsilon falls."""
+    target_episodes: int = 200
+    """Episodes between hard copies into the target networks."""
+    buffer_episodes: int = 5_000
+    """Episodes that the replay holds."""
+    batch_episodes: int = 32
+    """Episodes in a gradient update."""
+    num_envs: int = 8
+    """Environments in parallel."""
+    updates_per_collect: int = 8
+    """Gradient updates after each round of ``num_envs`` episodes; the default is one an episode, as published."""
+
+    data: ClassVar[str] = "replay"
+    actions: ClassVar[frozenset[str]] = frozenset({"discrete"})
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "pymarl2": {
+            "lr": 1e-3,
+            "td_lambda": 0.6,
+            "batch_episodes": 128,
+            "epsilon_steps": 100_000,
+            "updates_per_collect": 1,
+        },
+    }
+
+    def networks(self, spec: Spec) -> nn.ModuleDict:
+        return nn.ModuleDict(
+            {
+                "agent": RecurrentAgent(spec, spec.action.dim, self.hidden),
+                "mixer": HyperMixer(spec.n_agents, spec.state_dim, self.embed, self.hyper),
+            }
+        )
+
+    def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
+        epsilon = linear(self.epsilon_start, self.epsilon_end, self.epsilon_steps, env_steps)
+        return act_epsilon_greedy(net, step, memory, epsilon, rng)
+
+    def losses(self) -> tuple[Loss, ...]:
+        return (Loss("td", trains=("agent", "mixer"), of=self.td, lr=self.lr, clip=self.clip),)
+
+    def targets(self) -> Targets:
+        return Targets(("agent", "mixer"), every_episodes=self.target_episodes)
+
+    def td(
+        self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """Eq. 6: the squared error of Q_tot(tau, u, s) to y = r + gamma Q^-_tot(tau', argmax_u' Q_tot(tau', u', s'), s').
+
+        The joint argmax is every agent's own (eq. 4 and 5: the mixer is monotonic).
+        """
+        q = all_utilities(net, batch)
+        q_tot = net["mixer"](chosen(q[:, :-1], batch.action), batch.state[:, :-1])
+        with torch.no_grad():
+            best = double_q(q, all_utilities(target, batch), batch.avail)
+            value = target["mixer"](best, batch.state)
+            y = lambda_return(batch.reward, value, batch.terminated, batch.mask, self.gamma, self.td_lambda)
+        loss = masked_mean((q_tot - y) ** 2, batch.mask)
+        return loss, {"loss": loss, "q_tot": masked_mean(q_tot, batch.mask), "target": masked_mean(y, batch.mask)}
+
+    # read by the diagnostics
+
+    def policy(self, net: nn.ModuleDict, batch: Batch) -> Categorical:
+        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for the greedy policy."""
+        avail = None if batch.avail is None else batch.avail[:, :-1]
+        return categorical(all_utilities(net, batch)[:, :-1], avail)
+
+    def utilities(self, net: nn.ModuleDict, batch: Batch, action: Tensor) -> Tensor:
+        """Q_i of ``action`` [B,T,(M,)N], same shape."""
+        return candidate_utilities(all_utilities(net, batch), action)
+
+    def joint_value(self, net: nn.ModuleDict, batch: Batch, action: Tensor) -> Tensor:
+        """Q_tot of ``action`` [B,T,(M,)N]: [B,T,(M)]."""
+        q, state = self.utilities(net, batch, action), batch.state[:, :-1]
+        mixer = net["mixer"]
+        return mixer(q, state) if action.dim() == 3 else mixer.mix(q, mixer.weights(state))

@@ -1,0 +1,90 @@
+"""Complete, atomic state of a running trial.
+
+``checkpoint.pt`` holds networks, targets, optimisers, every generator, counters, running means and the size of every
+table; the replay's episodes lie beside it in ``replay/<first>.pt``, each checkpoint adding only those played since the one
+before, and whole parts going when the ring has overwritten them. Everything is read with ``weights_only``: no code runs.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.replay import Replay
+from harness.store import write_atomic
+
+VERSION = 1
+NAME = "checkpoint.pt"
+
+
+def _write(path: Path, state: Any) -> None:
+    data = io.BytesIO()
+    torch.save(state, data)
+    write_atomic(path, data.getvalue())
+
+
+def _read(path: Path, device: torch.device | str = "cpu") -> Any:
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+
+
+def save(folder: Path, state: dict[str, Any], replay: Replay | None) -> None:
+    """Write everything; a kill at any moment leaves the previous checkpoint whole."""
+    parts: list[list[int]] = []
+    if replay is not None:
+        room = folder / "replay"
+        parts = [part for part in _parts(folder) if part[1] > replay.added - replay.capacity]
+        start = max([end for _, end in parts], default=0)
+        if replay.added > start:
+            _write(room / f"{start}.pt", replay.since(start))
+            parts.append([start, replay.added])
+    _write(folder / NAME, {"version": VERSION, "parts": parts, **state})
+    for path in (folder / "replay").glob("*.pt"):
+        if int(path.stem) not in [start for start, _ in parts]:
+            path.unlink()
+
+
+def _parts(folder: Path) -> list[list[int]]:
+    """[first, end) episodes of the replay parts that the present checkpoint names."""
+    try:
+        found: list[list[int]] = _read(folder / NAME)["parts"]
+    except (FileNotFoundError, ValueError):
+        return []
+    return found
+
+
+def load(folder: Path, replay: Replay | None, device: torch.device) -> dict[str, Any] | None:
+    """The last checkpoint's state, with ``replay`` refilled; None where there is none. ValueError when damaged."""
+    try:
+        state: dict[str, Any] = _read(folder / NAME, device)
+    except FileNotFoundError:
+        return None
+    if state.get("version") != VERSION:
+        raise ValueError(f"{folder / NAME}: version {state.get('version')}, this harness reads {VERSION}")
+    if replay is not None:
+        for start, end in state["parts"]:
+            try:
+                replay.restore(_read(folder / "replay" / f"{start}.pt"))
+            except FileNotFoundError as error:
+                raise ValueError(f"{folder / 'replay' / f'{start}.pt'}: missing, the checkpoint needs it") from error
+            if replay.added != end:
+                raise ValueError(f"{folder / 'replay' / f'{start}.pt'}: ends at episode {replay.added}, not {end}")
+    return state
+
+
+def save_networks(path: Path, networks: dict[str, Any], **about: Any) -> None:
+    """Networks alone, e.g. those of the best evaluation, with a few facts beside them."""
+    _write(path, {"version": VERSION, "networks": networks, **about})
+
+
+def load_networks(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What ``save_networks`` wrote: {"networks": state dict, facts...}. ValueError when damaged."""
+    found: dict[str, Any] = _read(path, device)
+    return found

@@ -1,0 +1,111 @@
+"""Optimisers, clipping, target networks, minibatches: the only place with ``.backward()``."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.algorithm import Algorithm, Loss
+from harness.replay import split
+from harness.types import Batch
+
+
+class Learner:
+    """Descends a method's losses in their order and moves its target networks."""
+
+    def __init__(self, algorithm: Algorithm, net: nn.ModuleDict) -> None:
+        self.net = net
+        self.losses = algorithm.losses()
+        self.rule = algorithm.targets()
+        self.target = nn.ModuleDict({name: copy.deepcopy(net[name]) for name in self.rule.networks})
+        self.target.requires_grad_(False)
+        self.parameters = [[p for name in loss.trains for p in net[name].parameters()] for loss in self.losses]
+        self.optimisers = [_optimiser(loss, params) for loss, params in zip(self.losses, self.parameters, strict=True)]
+        self.updates = 0
+        """Gradient steps of the first loss so far."""
+        self.episodes = 0
+        self._copied = 0
+
+    def update(self, batch: Batch, progress: float, rng: torch.Generator, order: torch.Generator) -> dict[str, Tensor]:
+        """One pass of every loss over ``batch``. Returns each metric's mean over its gradient steps.
+
+        ``progress`` in [0,1] is the share of the budget used; ``rng`` (on the device) is for the losses, ``order`` (CPU) for
+        shuffling minibatches.
+        """
+        metrics: dict[str, Tensor] = {}
+        for k, (loss, optimiser, params) in enumerate(zip(self.losses, self.optimisers, self.parameters, strict=True)):
+            if loss.prepare is not None:
+                with torch.no_grad():
+                    batch = loss.prepare(self.net, self.target, batch, rng)
+            if loss.anneal:
+                for group in optimiser.param_groups:
+                    group["lr"] = loss.lr * (1 - progress)
+            found: list[dict[str, Tensor]] = []
+            for _ in range(loss.epochs):
+                for part in split(batch, loss.minibatches, order):
+                    found.append(self._step(loss, optimiser, params, part, rng))
+                    self.updates += k == 0
+            metrics |= {f"{loss.name}/{m}": torch.stack([f[m] for f in found]).mean() for m in found[0]}
+        self._soft_targets()
+        return metrics
+
+    def _step(
+        self,
+        loss: Loss,
+        optimiser: torch.optim.Optimizer,
+        params: list[nn.Parameter],
+        batch: Batch,
+        rng: torch.Generator,
+    ) -> dict[str, Tensor]:
+        value, metrics = loss.of(self.net, self.target, batch, rng)
+        optimiser.zero_grad(set_to_none=True)
+        value.backward(inputs=params)
+        norm = nn.utils.clip_grad_norm_(params, loss.clip, foreach=True)
+        optimiser.step()
+        return {name: m.detach() for name, m in metrics.items()} | {"grad_norm": norm}
+
+    # -- targets --------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _soft_targets(self) -> None:
+        if self.rule.tau is not None:
+            for name in self.rule.networks:
+                ours, theirs = list(self.target[name].parameters()), list(self.net[name].parameters())
+                torch._foreach_lerp_(ours, theirs, self.rule.tau)
+
+    def count(self, episodes: int) -> None:
+        """Told how many training episodes were played, for hard target copies every so many."""
+        self.episodes += episodes
+        every = self.rule.every_episodes
+        if every is not None and self.episodes - self._copied >= every:
+            self._copied = self.episodes
+            for name in self.rule.networks:
+                self.target[name].load_state_dict(self.net[name].state_dict())
+
+    # -- checkpoint -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything: networks, targets, optimisers, counters."""
+        return {
+            "net": self.net.state_dict(),
+            "target": self.target.state_dict(),
+            "optimisers": [o.state_dict() for o in self.optimisers],
+            "counters": [self.updates, self.episodes, self._copied],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what ``state_dict`` gave."""
+        self.net.load_state_dict(state["net"])
+        self.target.load_state_dict(state["target"])
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        self.updates, self.episodes, self._copied = state["counters"]
+
+
+def _optimiser(loss: Loss, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if loss.optimiser == "rmsprop":
+        return torch.optim.RMSprop(params, lr=loss.lr, alpha=0.99, eps=loss.eps, foreach=True)
+    return torch.optim.Adam(params, lr=loss.lr, eps=loss.eps, fused=True)

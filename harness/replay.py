@@ -1,0 +1,132 @@
+"""A ring of whole episodes."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.types import Batch, Spec
+
+
+def bytes_needed(spec: Spec, capacity: int) -> int:
+    """Most bytes that a replay of ``capacity`` episodes can take (all of them at the episode limit)."""
+    return sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in _layout(spec, capacity).values())
+
+
+def _layout(spec: Spec, capacity: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and smallest faithful type of each field; observations are stored once, T+1 moments of them."""
+    c, t, n = capacity, spec.episode_limit, spec.n_agents
+    layout = {
+        "obs": ((c, t + 1, n, spec.obs_dim), "float32"),
+        "state": ((c, t + 1, spec.state_dim), "float32"),
+        "alive": ((c, t + 1, n), "bool"),
+        "log_prob": ((c, t, n), "float32"),
+        "reward": ((c, t), "float32"),
+        "terminated": ((c, t), "bool"),
+        "mask": ((c, t), "bool"),
+    }
+    if spec.action.kind == "discrete":
+        layout["avail"] = ((c, t + 1, n, spec.action.dim), "bool")
+        layout["action"] = ((c, t, n), "uint8" if spec.action.dim <= 256 else "int32")
+    else:
+        layout["action"] = ((c, t, n, spec.action.dim), "float32")
+    return layout
+
+
+class Replay:
+    """The last ``capacity`` episodes, sampled uniformly without replacement.
+
+    On the CPU the pages of steps that never happened are never touched, so short episodes cost what they hold.
+    """
+
+    def __init__(self, spec: Spec, capacity: int, device: torch.device) -> None:
+        self.capacity, self.device, self.limit = capacity, device, spec.episode_limit
+        self.added = 0
+        """Episodes ever added; slot of the k-th is k modulo capacity."""
+        self.length = torch.zeros(capacity, dtype=torch.int64)
+        self.store: dict[str, Tensor] = {
+            name: torch.from_numpy(np.zeros(shape, kind)) if device.type == "cpu"
+            else torch.zeros(shape, dtype=getattr(torch, kind), device=device)
+            for name, (shape, kind) in _layout(spec, capacity).items()
+        }  # fmt: skip
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, batch: Batch) -> None:
+        """Store the batch's episodes, oldest out first."""
+        lengths = batch.mask.sum(1).to(torch.int64).cpu()
+        count = len(lengths)
+        slots = torch.arange(self.added, self.added + count) % self.capacity
+        used = int(torch.maximum(lengths.max(), self.length[slots].max()))  # old tails are overwritten too
+        for name, to in self.store.items():
+            new = getattr(batch, name)
+            steps = min(used + (to.shape[1] > self.limit), to.shape[1])
+            if new.shape[1] < steps:
+                pad = new.new_zeros((count, steps - new.shape[1], *new.shape[2:]))
+                new = torch.cat([new, ~pad if name == "avail" else pad], 1)  # everything is legal in padding
+            to[slots.to(self.device), :steps] = new[:, :steps].to(to.dtype)
+        self.length[slots] = lengths
+        self.added += count
+
+    def sample(self, count: int, rng: torch.Generator) -> Batch:
+        """``count`` episodes, cut to the longest among them. ``rng`` is a CPU generator."""
+        index = torch.randperm(len(self), generator=rng)[:count]
+        return self.take(index)
+
+    def take(self, index: Tensor) -> Batch:
+        """Episodes at the given slots, cut to the longest among them."""
+        longest = int(self.length[index].max())
+        where = index.to(self.device)
+        fields: dict[str, Any] = {}
+        for name, values in self.store.items():
+            steps = longest + (values.shape[1] > self.limit)
+            fields[name] = values[:, :steps][where]
+        for name in ("terminated", "mask"):
+            fields[name] = fields[name].float()
+        if fields["action"].dtype != torch.float32:
+            fields["action"] = fields["action"].to(torch.int64)
+        return Batch(**({"avail": None} | fields))
+
+    # -- checkpoint -----------------------------------------------------------------------------------------------
+
+    def since(self, added: int) -> dict[str, Tensor]:
+        """Episodes added after the first ``added``, that are still held, as stored, cut to the longest among them."""
+        start = max(added, self.added - self.capacity)
+        index = torch.arange(start, self.added) % self.capacity
+        longest = int(self.length[index].max()) if len(index) else 0
+        state = {
+            name: values[:, : longest + (values.shape[1] > self.limit)][index.to(self.device)].cpu()
+            for name, values in self.store.items()
+        }
+        return {"length": self.length[index], "start": torch.tensor(start), **state}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Put back what ``since`` gave; parts go back in the order in which they were taken."""
+        lengths = state["length"]
+        start = int(state["start"])
+        slots = torch.arange(start, start + len(lengths)) % self.capacity
+        for name, to in self.store.items():
+            values = state[name].to(self.device)
+            to[slots.to(self.device)] = True if name == "avail" else 0
+            to[slots.to(self.device), : values.shape[1]] = values
+        self.length[slots] = lengths
+        self.added = start + len(lengths)
+
+
+def split(batch: Batch, parts: int, rng: torch.Generator) -> list[Batch]:
+    """The episodes in ``parts`` random parts of near-equal size, each cut to its longest; ``rng`` on the CPU."""
+    if parts == 1:
+        return [batch]
+    order = torch.randperm(len(batch.mask), generator=rng).to(batch.mask.device)
+    return [shorten(batch.map(itemgetter(index))) for index in order.tensor_split(parts)]
+
+
+def shorten(batch: Batch) -> Batch:
+    """The same episodes without the padding that all of them share."""
+    spare = batch.mask.shape[1] - int(batch.mask.sum(1).max())
+    return batch.map(lambda x: x[:, : x.shape[1] - spare]) if spare else batch

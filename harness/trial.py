@@ -1,0 +1,342 @@
+"""One trial's loop: collect, store, evaluate, learn, checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import math
+import resource
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness import checkpoint, evaluate, registry
+from harness.algorithm import Algorithm
+from harness.collect import Episodes, episodes
+from harness.learner import Learner
+from harness.provenance import provenance
+from harness.replay import Replay
+from harness.seeds import Seeds
+from harness.store import TrialFolder
+from harness.suite import Budget, Suite, Task, VecEnv
+from harness.types import Progress, Trial
+
+EVALUATION_ENVS = 32
+"""Most environments that evaluate at once; each plays the same number of episodes."""
+
+Tell = Callable[[Progress], None]
+
+
+def run(trial: Trial, tell: Tell, stopping: Callable[[], bool]) -> str:
+    """Run ``trial`` to its end, from its checkpoint where it has one: "complete", or "interrupted" when asked to stop.
+
+    Everything it measures goes into its folder. ``tell`` hears of progress; ``stopping`` is asked between rounds.
+    """
+    torch.set_num_threads(1)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    loop = Loop(trial, tell)
+    try:
+        return loop.run(stopping)
+    finally:
+        loop.close()
+
+
+def build(trial: Trial) -> tuple[Algorithm, Suite, Task, Budget]:
+    """The objects that a trial's settings describe."""
+    name = trial.algorithm.partition("@")[0]
+    algorithm: Algorithm = registry.algorithm(name)(**trial.settings["algorithm"])
+    suite: Suite = registry.suite(trial.suite)(**trial.settings["suite"])
+    return algorithm, suite, suite.tasks()[trial.task], Budget(**trial.settings["budget"])
+
+
+def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch.device) -> nn.ModuleDict:
+    """Networks at their seeded start. Layers draw their first values from torch's global generator, which is put back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return algorithm.networks(env.spec).to(device)
+
+
+class Means:
+    """Running means of training metrics between two points of the evaluation grid."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, torch.Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, metrics: dict[str, torch.Tensor]) -> None:
+        """Count one more value of each metric; nothing is moved off the device."""
+        for name, value in metrics.items():
+            value = value.to(torch.float64)
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """The means so far, by name; begins anew."""
+        means = {name: float(total) / self.counts[name] for name, total in sorted(self.sums.items())}
+        self.sums, self.counts = {}, {}
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what ``state_dict`` gave."""
+        self.sums, self.counts = state["sums"], state["counts"]
+
+
+class Loop:
+    """The state of one running trial."""
+
+    def __init__(self, trial: Trial, tell: Tell) -> None:
+        self.trial, self.tell = trial, tell
+        self.folder = TrialFolder.of(trial)
+        self.device = torch.device(trial.device)
+        self.algorithm, self.suite, self.task, self.budget = build(trial)
+        self.seeds = Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
+        self._say("starting")
+        self.env = self.suite.make(trial.task, self.algorithm.num_envs, self.device)
+        self.eval_env = self.suite.make(trial.task, min(self.budget.eval_episodes, EVALUATION_ENVS), self.device)
+        net = initial_networks(self.algorithm, self.env, self.seeds.integer("parameters"), self.device)
+        self.learner = Learner(self.algorithm, net)
+        self.replay: Replay | None = None
+        if self.algorithm.data == "replay":
+            self.replay = Replay(self.env.spec, self.algorithm.buffer_episodes, self.device)  # type: ignore[attr-defined]
+        self.rng = {
+            "exploration": self.seeds.generator("exploration", self.device),
+            "learning": self.seeds.generator("learning", self.device),
+            "replay": self.seeds.generator("replay"),
+        }
+        self.means = Means()
+        self.env_steps = self.rounds = self.points = self.transitions = 0
+        self.seconds = self.eval_seconds = 0.0
+        self.best: dict[str, Any] = {"score": -math.inf, "return": -math.inf, "env_steps": 0}
+        self.last_eval: float | None = None
+        self.saved_at = 0
+        self._spoke = (time.monotonic(), 0)
+        self._speed = 0.0
+
+    def close(self) -> None:
+        """Free the environments."""
+        for env in ("env", "eval_env"):
+            if hasattr(self, env):
+                getattr(self, env).close()
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def run(self, stopping: Callable[[], bool]) -> str:
+        """Everything from where the trial stands to its end."""
+        resumed = self._resume()
+        self._record(resumed)
+        if not resumed:
+            self._evaluate_due()
+        while self.env_steps < self.budget.env_steps:
+            start = time.monotonic()
+            self._collect()
+            self.seconds += time.monotonic() - start
+            self._evaluate_due()  # the policy in force at each point of the grid: not yet moved by this round's data
+            start = time.monotonic()
+            self._learn()
+            self.seconds += time.monotonic() - start
+            self._say("training")
+            if self.env_steps - self.saved_at >= self.budget.checkpoint_every:
+                self._save()
+            if stopping() and self.env_steps < self.budget.env_steps:
+                self._save()
+                self.folder.update(status="interrupted", **self._costs())
+                return "interrupted"
+        self._save()
+        self._final()
+        self.folder.update(status="complete", finished=_now(), **self._costs())
+        self._say("done")
+        return "complete"
+
+    def _collect(self) -> None:
+        before, algorithm = self.env_steps, self.algorithm
+        result, batch = episodes(
+            self.env,
+            lambda step, memory, played: algorithm.act(
+                self.learner.net, step, memory, before + played, self.rng["exploration"]
+            ),
+            self.seeds.integer("train_env", self.rounds),
+        )
+        assert batch is not None
+        self.rounds += 1
+        self.env_steps += int(result.length.sum())
+        self.means.add({f"train/{name}": value for name, value in self._train_metrics(result).items()})
+        if self.replay is None:
+            self.batch = batch
+        else:
+            self.replay.add(batch)
+
+    def _train_metrics(self, result: Episodes) -> dict[str, torch.Tensor]:
+        return {
+            "return": result.returns.mean(),
+            "length": result.length.float().mean(),
+            **{name: value.float().mean() for name, value in result.outcome.items()},
+        }
+
+    def _learn(self) -> None:
+        progress = min(self.env_steps / self.budget.env_steps, 1.0)
+        if self.replay is None:
+            self._update(self.batch, progress)
+        else:
+            size, updates = self.algorithm.batch_episodes, self.algorithm.updates_per_collect  # type: ignore[attr-defined]
+            if len(self.replay) >= size:
+                for _ in range(updates):
+                    self._update(self.replay.sample(size, self.rng["replay"]), progress)
+        self.learner.count(self.algorithm.num_envs)
+
+    def _update(self, batch: Any, progress: float) -> None:
+        metrics = self.learner.update(batch, progress, self.rng["learning"], self.rng["replay"])
+        self.transitions += int(batch.mask.sum())
+        self.means.add(metrics)
+
+    # -- measuring ------------------------------------------------------------------------------------------------
+
+    def _evaluate_due(self) -> None:
+        """Evaluate at every point of the grid that has been reached: 0, eval_every, ..., env_steps."""
+        while True:
+            point = min(self.points * self.budget.eval_every, self.budget.env_steps)
+            if point > self.env_steps or self.points > math.ceil(self.budget.env_steps / self.budget.eval_every):
+                return
+            start = time.monotonic()
+            self._evaluate(point)
+            self.eval_seconds += time.monotonic() - start
+            self.points += 1
+
+    def _evaluate(self, point: int) -> None:
+        self._say("evaluating", force=True)
+        index = self.points * 1_000  # rounds of one evaluation never reach the next one's seeds
+        found = evaluate.run(
+            self.eval_env, self.algorithm, self.learner.net, point, self.budget.eval_episodes,
+            lambda k: self.seeds.integer("eval_env", index + k),
+        )  # fmt: skip
+        self._write("evaluations.csv", point, found)
+        means = self.means.take()
+        means["updates"] = self.learner.updates
+        self.folder.append("metrics.csv", ("env_steps", "metric", "value"), [(point, k, v) for k, v in means.items()])
+        row = (point, self.learner.updates, self.seconds)
+        self.folder.append("timings.csv", ("env_steps", "updates", "seconds"), [row])
+        score, returns = _mean(found[self.task.metric]), _mean(found["return"])
+        self.last_eval = score
+        if (score, returns) > (self.best["score"], self.best["return"]):
+            self.best = {"score": score, "return": returns, "env_steps": point}
+            self._best_net = copy.deepcopy(self.learner.net.state_dict())
+            checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)
+
+    def _final(self) -> None:
+        """The absolute metric: the best policy by evaluation on fresh episodes (Gorsane et al. 2022)."""
+        self._say("final", force=True)
+        best = checkpoint.load_networks(self.folder.path / "best.pt", self.device)
+        net = copy.deepcopy(self.learner.net)
+        net.load_state_dict(best["networks"])
+        found = evaluate.run(
+            self.eval_env, self.algorithm, net, best["env_steps"], self.budget.final_episodes,
+            lambda k: self.seeds.integer("final_env", k),
+        )  # fmt: skip
+        path = self.folder.path / "final.csv"
+        path.unlink(missing_ok=True)
+        self._write("final.csv", best["env_steps"], found)
+        self.last_eval = _mean(found[self.task.metric])
+
+    def _write(self, table: str, env_steps: int, found: dict[str, list[float]]) -> None:
+        columns = ("env_steps", "episode", *found)
+        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in enumerate(zip(*found.values(), strict=True))]
+        self.folder.append(table, columns, rows)
+
+    # -- record, checkpoint, progress -----------------------------------------------------------------------------
+
+    def _record(self, resumed: bool) -> None:
+        trial, net = self.trial, self.learner.net
+        notes = {} if resumed else {"started": _now()}
+        self.folder.update(
+            experiment=trial.experiment, suite=trial.suite, task=trial.task, algorithm=trial.algorithm, seed=trial.seed,
+            settings=dict(trial.settings), engine=trial.settings["engine"], metric=self.task.metric,
+            bounds=list(self.task.bounds), references=dict(self.task.references), device=trial.device,
+            parameters={name: sum(p.numel() for p in child.parameters()) for name, child in net.items()},
+            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes, **provenance(),
+        )  # fmt: skip
+
+    def _costs(self) -> dict[str, Any]:
+        updates = self.learner.updates
+        record = getattr(self.env, "record", dict)()
+        return {
+            "env_steps": self.env_steps, "updates": updates, "episodes": self.learner.episodes,
+            "samples_per_update": self.transitions / updates if updates else None,
+            "train_seconds": self.seconds, "eval_seconds": self.eval_seconds,
+            "wall_seconds": self.seconds + self.eval_seconds,
+            "peak_memory_bytes": _peak_memory(self.device), "best": self.best, "environment": record,
+        }  # fmt: skip
+
+    def _save(self) -> None:
+        self.saved_at = self.env_steps
+        state = {
+            "learner": self.learner.state_dict(),
+            "rng": {name: rng.get_state() for name, rng in self.rng.items()},
+            "means": self.means.state_dict(),
+            "counters": [self.env_steps, self.rounds, self.points, self.transitions],
+            "clocks": [self.seconds, self.eval_seconds],
+            "best": self.best,
+            "positions": self.folder.positions(),
+        }
+        checkpoint.save(self.folder.path, state, self.replay)
+
+    def _resume(self) -> bool:
+        """Continue from the checkpoint; without one begin anew, and drop rows that an earlier start left."""
+        state = checkpoint.load(self.folder.path, self.replay, self.device)
+        if state is None:
+            self.folder.rewind({})
+            return False
+        self.folder.rewind(state["positions"])
+        self.learner.load_state_dict(state["learner"])
+        for name, rng in self.rng.items():
+            rng.set_state(state["rng"][name].cpu())
+        self.means.load_state_dict(state["means"])
+        self.env_steps, self.rounds, self.points, self.transitions = state["counters"]
+        self.seconds, self.eval_seconds = state["clocks"]
+        self.best = state["best"]
+        self.saved_at = self.env_steps
+        self._spoke = (time.monotonic(), self.env_steps)
+        return True
+
+    def _say(self, phase: str, force: bool = False) -> None:
+        """Progress, at most every half second."""
+        now, steps = time.monotonic(), getattr(self, "env_steps", 0)
+        then, before = getattr(self, "_spoke", (now, 0))
+        if phase == "training" and now - then < 0.5:
+            return
+        if phase == "training" and now > then:
+            recent = (steps - before) / (now - then)
+            self._speed = recent if not self._speed else 0.7 * self._speed + 0.3 * recent
+        if phase != "starting":
+            self._spoke = (now, steps)
+        self.tell(
+            Progress(
+                min(steps, self.budget.env_steps), self.budget.env_steps, getattr(self, "_speed", 0.0), phase,
+                self.task.metric, getattr(self, "last_eval", None),
+            )  # fmt: skip
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _exact(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Most bytes held so far: of the device where it is a GPU, else of this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
