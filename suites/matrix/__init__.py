@@ -104,7 +104,7 @@ class Matrix:
         values = [e.value for e in games.nash(game.joint_values()) if not e.optimal and e.state == 0]
         return max(values, default=None)
 
-    def engine(self) -> str:
+    def engine_version(self) -> str:
         """The games are computed here, in float32."""
         return "matrix 1"
 
