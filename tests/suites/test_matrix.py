@@ -121,9 +121,8 @@ def test_continuous_reward(x: float, y: float, value: float) -> None:
 
 def test_continuous_random_bound_is_the_integral() -> None:
     u = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
-    strip = (torch.rand(400_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2 - 1)[
-        :, :, None
-    ]
+    rng = torch.Generator().manual_seed(0)
+    actions = torch.rand(400_000, 2, 1, dtype=torch.float64, generator=rng) * 2 - 1
     sampled = Matrix().reward("continuous", torch.zeros(len(actions), dtype=torch.int64), actions).double()
     low = Matrix().tasks()["continuous"].bounds[0]
     assert low == pytest.approx(float(sampled.mean()), abs=4 * float(sampled.std()) / len(actions) ** 0.5)
