@@ -259,7 +259,7 @@ class Loop:
             settings=dict(trial.settings), engine=trial.settings["engine"], metric=self.task.metric,
             bounds=list(self.task.bounds), references=dict(self.task.references), device=trial.device,
             parameters={name: sum(p.numel() for p in child.parameters()) for name, child in net.items()},
-            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes, **provenance(),
+            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes, **provenance(trial.device),
         )  # fmt: skip
 
     def _costs(self) -> dict[str, Any]:
