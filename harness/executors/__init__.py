@@ -1,1 +1,1 @@
-
+"""Where trials run."""

@@ -1,0 +1,140 @@
+"""The command line: run, report, status, list, show.
+
+Nothing heavy is imported before a command needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from harness import __version__
+from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.plan import Plan
+
+
+class Group(click.Group):
+    """Turns a ``UserError`` into one line on stderr and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command's work."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            click.echo(f"harness: {error}", err=True)
+            ctx.exit(2)
+
+
+class RunCommand(click.Command):
+    """``run``, whose help lists every setting from where it is defined."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The settings."""
+        from harness.show import settings_help
+
+        settings_help(formatter)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="harness")
+def main() -> None:
+    """Compare multi-agent RL methods that train centrally and act alone."""
+
+
+@main.command(cls=RunCommand, context_settings={"ignore_unknown_options": False})
+@click.argument("settings", nargs=-1, metavar="suite=NAME [key=value]...")
+@click.option("--dry-run", is_flag=True, help="Print what would be run, with memory and time, and stop.")
+def run(settings: tuple[str, ...], dry_run: bool) -> None:
+    """Run an experiment: every task x algorithm x seed, each trial in a process of its own.
+
+    The same command again does only what is missing: complete trials are skipped, interrupted ones continue from their
+    checkpoint, failed ones are tried again. Ctrl-C writes checkpoints and stops; twice stops at once.
+
+    \b
+    harness run suite=smac
+    harness run suite=smac tasks=3m,2s3z algorithms=vdn,qmix seeds=5 qmix.lr=3e-4
+    harness run suite=smac budget=paper --dry-run
+    """
+    from harness import config, plan
+
+    made = plan.make(config.parse(settings))
+    console = Console(highlight=False)
+    if dry_run:
+        from harness.display import plan_table
+
+        console.print(plan_table(made))
+        return
+    sys.exit(_run(made, console))
+
+
+def _run(made: Plan, console: Console) -> int:
+    from harness import display
+    from harness.results_table import after_run
+    from harness.runner import Runner
+
+    experiment = made.experiment
+    done = len(made.items) - len(made.todo)
+    console.print(
+        f"[bold]{experiment.name}[/]: {len(made.todo)} trials to do", f"({done} complete already)" if done else ""
+    )
+    for note in experiment.notes:
+        console.print(note, style="dim")
+    with display.of(made, console) as shown:
+        outcome = Runner(made, shown).run()
+    console.print(after_run(made, outcome))
+    return outcome.exit_code
+
+
+@main.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write. Default: reports/<experiment>.")
+@click.option("--format", "formats", default="html,md", show_default=True, help="Of html and md, separated by commas.")
+def report(paths: tuple[Path, ...], out: Path | None, formats: str) -> None:
+    """Compare the methods of an experiment: curves, tables, intervals, in one page.
+
+    PATH is a folder of results; several are pooled where that is right. Default: the experiment run last.
+    """
+    from harness.errors import unknown
+    from harness.reporting.report import build
+    from harness.results_table import latest
+
+    wanted = tuple(f.strip() for f in formats.split(",") if f.strip())
+    for name in wanted:
+        if name not in ("html", "md"):
+            raise unknown("format", name, ("html", "md"))
+    chosen = list(paths) or [latest(Path("results"))]
+    click.echo(build(chosen, out or Path("reports") / chosen[0].resolve().name, wanted))
+
+
+@main.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def status(path: Path | None) -> None:
+    """Show where every trial stands. PATH is a folder of results; default: the experiment run last."""
+    from harness.results_table import latest, status_table
+
+    Console(highlight=False).print(status_table(path or latest(Path("results"))))
+
+
+@main.command(name="list")
+@click.argument("what", required=False, type=click.Choice(["algorithms", "suites", "tasks"]))
+def list_(what: str | None) -> None:
+    """List what is installed: algorithms, suites or tasks; all of them by default."""
+    from harness.show import listing
+
+    for part in [what] if what else ["algorithms", "suites", "tasks"]:
+        Console(highlight=False).print(listing(part))
+
+
+@main.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Show an algorithm (qmix, qmix@pymarl2) or a suite: its settings with defaults and docs, presets, tasks."""
+    from harness.show import page
+
+    Console(highlight=False).print(page(name))

@@ -1,0 +1,128 @@
+"""Where trials stand, as tables: ``harness status`` and the end of ``harness run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.display import COLOURS, duration, steps
+from harness.errors import UserError
+from harness.plan import Plan, status
+from harness.runner import Outcome
+from harness.store import TrialFolder, folders, read_table
+
+
+def latest(root: Path) -> Path:
+    """The experiment below ``root`` in which something was written last. Raises ``UserError`` when there is none."""
+    times: dict[Path, float] = {}
+    for folder in folders(root) if root.exists() else ():
+        place = root / folder.path.relative_to(root).parts[0]
+        times[place] = max(times.get(place, 0.0), (folder.path / "trial.json").stat().st_mtime)
+    if not times:
+        raise UserError(f"no results below {root}; `harness run suite=smac` makes some")
+    return max(times, key=lambda p: times[p])
+
+
+def progress_of(folder: TrialFolder) -> tuple[int | None, str]:
+    """Env steps of the last evaluation, and the last score in words: "won 0.94", "won 0.97 final"."""
+    for name, suffix in (("final.csv", " final"), ("evaluations.csv", "")):
+        try:
+            table = read_table(folder.path / name)
+        except ValueError:
+            return None, f"{name} damaged"
+        if table is None:
+            continue
+        at = table["env_steps"].iloc[-1]
+        rows = table[table["env_steps"] == at]
+        outcomes = [c for c in table.columns if c not in ("env_steps", "episode", "return", "length")]
+        metric = outcomes[0] if outcomes else "return"
+        score = f"{metric} {rows[metric].mean():.2f}{suffix}"
+        if name == "final.csv":
+            return progress_steps(folder), score
+        return int(at), score
+    return None, ""
+
+
+def progress_steps(folder: TrialFolder) -> int | None:
+    """Env steps of the last evaluation."""
+    try:
+        table = read_table(folder.path / "evaluations.csv")
+    except ValueError:
+        return None
+    return None if table is None else int(table["env_steps"].iloc[-1])
+
+
+def _row(folder: TrialFolder, named: tuple[str, str, str], state: str, record: dict[str, Any]) -> tuple[Any, ...]:
+    at, score = progress_of(folder)
+    total = ((record.get("settings") or {}).get("budget") or {}).get("env_steps")
+    share = f"{steps(at)}/{steps(total)}" if at is not None and total else ""
+    return (*named, Text(state, style=COLOURS.get(state, "")), share, score, duration(record.get("wall_s")))
+
+
+def _table() -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for column in ("task", "algorithm", "seed", "status", "steps", "last", "time"):
+        right = column in ("seed", "steps", "time")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def status_table(path: Path) -> RenderableType:
+    """Every trial at or below ``path``, with reasons of failures below. Raises ``UserError`` when there is none."""
+    found = folders(path) if path.exists() else []
+    if not found:
+        raise UserError(f"{path}: no trials there; `harness run suite=smac` makes some")
+    parts: list[RenderableType] = [Text(str(path), style="bold")]
+    table, troubles, counts = _table(), [], dict[str, int]()
+    for folder in found:
+        state = status(folder)
+        counts[state] = counts.get(state, 0) + 1
+        try:
+            record = folder.record() or {}
+        except ValueError as error:
+            troubles.append((str(folder.path), str(error)))
+            record = {}
+        task, algorithm, seed = folder.path.parts[-3:]
+        table.add_row(*_row(folder, (task, algorithm, seed.removeprefix("seed_")), state, record))
+        if state == "failed":
+            troubles.append((str(folder.path), str(record.get("reason") or "no reason recorded")))
+    parts += [table, _troubles(troubles)] if troubles else [table]
+    return Group(*parts, Text(", ".join(f"{n} {s}" for s, n in sorted(counts.items()))))
+
+
+def after_run(plan: Plan, outcome: Outcome) -> RenderableType:
+    """The end of a run: a row a trial of the plan, failures with their reason, and what to do next."""
+    table, troubles = _table(), []
+    for item in plan.items:
+        trial, folder = item.trial, TrialFolder.of(item.trial)
+        ending = outcome.endings.get(trial.key)
+        state = ending.status if ending else ("complete" if item.done else status(folder))
+        try:
+            record = folder.record() or {}
+        except ValueError:
+            record = {}
+        table.add_row(*_row(folder, (trial.task, trial.algorithm, str(trial.seed)), state, record))
+        if ending and ending.status == "failed":
+            troubles.append((str(folder.path), ending.reason))
+    parts: list[RenderableType] = [Text(""), table]
+    if troubles:
+        parts.append(_troubles(troubles))
+    place = Path(plan.experiment.options.results) / plan.experiment.name
+    if outcome.signal is not None:
+        parts.append(Text("stopped; the same command continues", style="yellow"))
+    elif troubles:
+        parts.append(Text("the same command tries the failed trials again", style="yellow"))
+    else:
+        parts.append(Text(f"results in {place}; `harness report {place}` compares them"))
+    return Group(*parts)
+
+
+def _troubles(troubles: list[tuple[str, str]]) -> Group:
+    lines = [Text("")]
+    for place, reason in troubles:
+        lines += [Text.assemble((place, "bold red")), Text(f"  {reason}")]
+    return Group(*lines, Text(""))
