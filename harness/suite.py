@@ -51,9 +51,21 @@ class Task:
         return (value - low) / (high - low)
 
 
+class EpisodeVoid(Exception):
+    """Raised by ``VecEnv.step`` when an environment had to be restarted in the middle of an episode.
+
+    What was played since ``reset`` counts for nothing; ``reset`` (with another seed) begins a new round. How often this
+    may happen is bounded by the environment, which raises another error in the end.
+    """
+
+
 @runtime_checkable
 class VecEnv(Protocol):
-    """E environments stepped together, all tensors on one device."""
+    """E environments stepped together, all tensors on one device.
+
+    Optional: ``record() -> dict[str, Any]``, JSON values about the episodes begun so far that a reader of the results must
+    know (a known defect's count, say), kept with the trial.
+    """
 
     spec: Spec
     num_envs: int

@@ -1,7 +1,7 @@
 """JAX beside torch in one process: set-up before JAX starts, and arrays from one to the other.
 
-JAX takes its platform, its threads and its dispatch when it starts and never looks again, so ``setup`` comes before anything
-that touches an array. XLA takes every core unless it is told otherwise; a trial has one.
+JAX takes its platform, its threads and its dispatch when it starts and never looks again, so ``setup`` comes before
+anything that touches an array. XLA takes every core unless it is told otherwise; a trial has one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import platform
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +26,28 @@ from harness.errors import UserError
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 
+_started: list[str] = []
+"""The platform that ``setup`` started JAX on in this process, once it did."""
+
 
 def default_cache_dir() -> Path:
-    """Folder of compiled functions: ``$JAX_COMPILATION_CACHE_DIR``, else ``marl-harness/jax`` in the user's cache."""
+    """Folder of compiled functions: ``$JAX_COMPILATION_CACHE_DIR``, else one for this kind of CPU in the user's cache.
+
+    Compiled CPU code uses what the CPU has and JAX's key for it does not say so: machines that share a home folder and
+    are not alike must not share the code.
+    """
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "marl-harness" / "jax"
+    return (Path(base) if base else Path.home() / ".cache") / "marl-harness" / "jax" / _cpu_kind()
+
+
+def _cpu_kind() -> str:
+    """A short name of this CPU's instruction set, e.g. "x86_64-1f0c2b9a"."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(errors="replace").splitlines() if info.is_file() else [platform.processor()]
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0] if lines else "")
+    return f"{platform.machine()}-{zlib.crc32(features.encode()):08x}"
 
 
 def setup(device: torch.device, cache_dir: Path | None = None) -> ModuleType:
@@ -38,22 +55,22 @@ def setup(device: torch.device, cache_dir: Path | None = None) -> ModuleType:
 
     One XLA thread on the CPU, synchronous dispatch there (torch and JAX share memory, so a result in flight is a
     hazard), only as much GPU memory as is used, and every compiled function kept in ``cache_dir``
-    (default: ``default_cache_dir()``) for the next process. A second call with the same platform does nothing new.
+    (default: ``default_cache_dir()``) for the next process. A second call for the same device changes nothing.
 
-    Raises ``UserError`` when JAX is missing, when it cannot use ``device``, or when it already runs on another platform.
+    Raises ``UserError`` when JAX is missing, cannot use ``device``, or already runs on another platform.
     """
-    platform = {"cpu": "cpu", "cuda": "cuda"}.get(device.type)
-    if platform is None:
-        raise UserError(f"device {str(device)!r} is not one that JAX environments run on; use device=cpu or device=cuda")
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"JAX environments do not run on device {str(device)!r}; use device=cpu or device=cuda")
+    if _started and _started[0] != device.type:
+        raise _started_elsewhere(_started[0], device.type)
     os.environ.setdefault("NPROC", "1")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     jax = _import_jax()
-    jax.config.update("jax_platforms", "cpu" if platform == "cpu" else "cuda,cpu")
+    jax.config.update("jax_platforms", device.type)
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     _use_cache(jax, cache_dir or default_cache_dir())
-    _pin(jax, platform, device.index or 0)
-    return jax
+    _pin(jax, device)
+    return jax  # type: ignore[no-any-return]
 
 
 def _import_jax() -> Any:
@@ -70,19 +87,26 @@ def _use_cache(jax: Any, folder: Path) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
-def _pin(jax: Any, platform: str, index: int) -> None:
-    """Make device ``index`` of ``platform`` the one that arrays are made on; this starts JAX."""
+def _pin(jax: Any, device: torch.device) -> None:
+    """Make ``device`` the one that arrays are made on; the first time this starts JAX."""
     try:
         devices = jax.devices()
-    except RuntimeError as error:
-        hint = "pip install 'jax[cuda12]'" if platform == "cuda" else "unset JAX_PLATFORMS"
-        raise UserError(f"JAX cannot start on {platform}: {error}; {hint}") from error
-    found = "cuda" if devices[0].platform in ("gpu", "cuda") else devices[0].platform
-    if found != platform:
-        raise UserError(f"JAX already runs on {found} in this process; start another process to use {platform}")
+    except (RuntimeError, AssertionError) as error:  # an assertion where JAX knows the platform but has no plugin for it
+        why = str(error).partition("\n")[0] or "no such platform here"
+        hint = "; install it with: pip install 'jax[cuda12]', or use device=cpu" if device.type == "cuda" else ""
+        raise UserError(f"JAX cannot start on {device.type}: {why}{hint}") from error
+    found = "cuda" if devices[0].platform == "gpu" else devices[0].platform
+    if found != device.type:
+        raise _started_elsewhere(found, device.type)
+    index = device.index or 0
     if index >= len(devices):
-        raise UserError(f"JAX sees {len(devices)} {platform} device(s), there is no number {index}")
+        raise UserError(f"JAX sees {len(devices)} {found} device(s), {str(device)!r} is not one of them")
     jax.config.update("jax_default_device", devices[index])
+    _started[:] = [found]
+
+
+def _started_elsewhere(found: str, asked: str) -> UserError:
+    return UserError(f"JAX already runs on {found} in this process, {asked} needs a process of its own")
 
 
 @contextmanager
@@ -111,8 +135,8 @@ def _bare_parents(name: str) -> Iterator[None]:
 def import_submodule(name: str) -> ModuleType:
     """Module ``name`` without running its parent packages' own code.
 
-    A package that imports everything it has, or prints, or replaces ``sys.stdout`` while it is imported, costs seconds and
-    output for one submodule. Raises ``ImportError`` when there is no such module.
+    A package that imports everything it has, or prints, or replaces ``sys.stdout`` while it is imported, costs seconds
+    and output for one submodule. Raises ``ImportError`` when there is no such module.
     """
     if name in sys.modules:
         return sys.modules[name]
@@ -136,12 +160,12 @@ def strong(jax: Any, tree: Any) -> Any:
 def to_torch(array: Any, device: torch.device) -> Tensor:
     """A tensor of JAX's ``array``, writable and safe to keep.
 
-    CPU: a copy, which for arrays of this size is cheaper than a DLPack exchange. GPU: the same memory by DLPack; the array
-    must then never be donated to a later JAX call.
+    CPU: a copy, which for arrays of this size is cheaper than a DLPack exchange. GPU: the same memory by DLPack; the
+    array must then never be donated to a later JAX call.
     """
     if device.type == "cpu":
         return torch.from_numpy(np.array(array))
-    return torch.from_dlpack(array)
+    return torch.utils.dlpack.from_dlpack(array)
 
 
 def to_jax(jax: Any, tensor: Tensor) -> Any:

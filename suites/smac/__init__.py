@@ -22,7 +22,7 @@ class SMAC:
     """SMAC and SMACv2: a team of units against a scripted enemy, scored by battles won."""
 
     engine: Literal["auto", "smax", "smacv2"] = "auto"
-    """What plays the battles: "smax" (embedded), "smacv2" (StarCraft II), or "auto": StarCraft II where it is installed."""
+    """What plays the battles: "smax" (embedded), "smacv2" (StarCraft II) or "auto": StarCraft II where installed."""
     see_enemy_actions: bool = True
     """Observations hold the last move and the last target of visible enemies (SMAX)."""
     walls_cause_death: bool = True
@@ -62,7 +62,7 @@ class SMAC:
         if task not in MAPS:
             raise unknown("task of suite smac", task, MAPS)
         self.engine_version()
-        from suites.smac.smax import SMAXVecEnv  # noqa: PLC0415  (JAX is heavy)
+        from suites.smac.smax import SMAXVecEnv  # JAX is heavy
 
         return SMAXVecEnv(
             task,
@@ -75,7 +75,7 @@ class SMAC:
         )
 
     def _engine(self) -> Literal["smax", "smacv2"]:
-        """"auto" resolved. Raises ``UserError`` when StarCraft II is asked for and not there."""
+        """``engine`` with "auto" resolved. Raises ``UserError`` when StarCraft II is asked for and not there."""
         if self.engine == "smax":
             return "smax"
         missing = _missing_starcraft()

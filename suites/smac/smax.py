@@ -30,7 +30,8 @@ def load() -> Any:
 class SMAXVecEnv:
     """``num_envs`` battles of one scenario against the engine's scripted enemy.
 
-    The episode of environment i depends on the seed, i and the actions alone. A finished battle keeps its state and pays nothing.
+    The episode of environment i depends on the seed, i and the actions alone. A finished battle keeps its state and
+    pays nothing.
     """
 
     def __init__(
@@ -75,16 +76,23 @@ class SMAXVecEnv:
         return self._torch(out)
 
     def step(self, action: Tensor) -> Step:
-        """Play ``action`` [E,N] int64; an attack out of range and the action of a dead unit do nothing, as in the engine."""
+        """Play ``action`` [E,N] int64. An attack out of range or by a dead unit does nothing, as in the engine.
+
+        Raises ``ValueError`` for another shape and, on the CPU, for a number that is no action.
+        """
         if self._carry is None:
             raise RuntimeError("reset the environments before stepping them")
         if action.shape != (self.num_envs, self.spec.n_agents):
             raise ValueError(f"actions must be [{self.num_envs},{self.spec.n_agents}], got {list(action.shape)}")
-        self._carry, out = self._step(self._carry, adapter.to_jax(self._jax, action.to(torch.int32)))
+        played = adapter.to_jax(self._jax, action.to(torch.int32))
+        if isinstance(played, np.ndarray) and (played.min() < 0 or played.max() >= self.spec.action.dim):
+            # XLA would clamp the index and attack some other unit; on a GPU looking would cost a synchronisation
+            raise ValueError(f"actions must be in 0..{self.spec.action.dim - 1}, got {played.tolist()}")
+        self._carry, out = self._step(self._carry, played)
         return self._torch(out)
 
     def record(self) -> dict[str, int]:
-        """Episodes begun so far, and how many of them began with a unit on or outside the wall, where it dies at once."""
+        """Episodes begun so far, and how many began with a unit on or outside the wall, where it dies at once."""
         return {"episodes": self._episodes, "episodes_spawned_in_wall": self._spawned_in_wall}
 
     def close(self) -> None:
@@ -148,8 +156,8 @@ def _compiled(jax: Any, env: Any, num_envs: int, reward_scale: float) -> tuple[A
 def _normalised(jnp: Any, env: Any, units: Any) -> Any:
     """[G] The engine's world state in [0,1]: it gives positions in map units, cooldowns in seconds and types as 0..5.
 
-    Positions are divided by the map's size (a unit outside the map, see ``record``, stays outside [0,1]), cooldowns by the
-    unit type's own and clipped to [0,1] as the engine does in observations, types by the largest.
+    Positions are divided by the map's size (a unit outside the map, see ``record``, stays outside [0,1]), cooldowns by
+    the unit type's own and clipped to [0,1] as the engine does in observations, types by the largest.
     """
     count = env.num_allies + env.num_enemies
     raw = env._env.get_world_state(units)
