@@ -1,1 +1,1 @@
-
+"""From a study to what is read: one HTML file, figures, tables."""

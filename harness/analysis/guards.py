@@ -1,0 +1,334 @@
+"""Checks between the tables and the numbers: what would make a number wrong is refused, what bends it is said.
+
+``guard`` takes raw scores and returns scores that may be compared, with a notice for all that a reader must know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.bootstrap import ENOUGH_SEEDS, MIN_SEEDS
+from harness.analysis.scores import Notice, Run, Scores
+from harness.errors import UserError
+
+Cells = dict[tuple[str, str], tuple[Run, ...]]
+
+
+def guard(scores: Scores, *, engine: str | None = None, split: bool = False) -> Scores:
+    """Every check. ``engine`` keeps the runs of one engine; ``split`` shows mixed runs apart instead of refusing them.
+
+    Raises ``UserError`` naming them where engines or settings are mixed and neither was asked for.
+    """
+    scores = engines(scores, engine, split)
+    scores = settings(scores, split)
+    scores = twice(scores)
+    scores = identical(scores)
+    return scores.with_notices(
+        *unfinished(scores),
+        *versions(scores),
+        *imported(scores),
+        *few_seeds(scores),
+        *uneven_seeds(scores),
+        *no_final(scores),
+        *out_of_bounds(scores),
+        *budgets(scores),
+    )
+
+
+def names(items: Iterable[object]) -> str:
+    """a, b and c."""
+    words = [str(i) for i in items]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def _rebuild(scores: Scores, cells: Cells, notices: Sequence[Notice] = ()) -> Scores:
+    cells = {k: v for k, v in sorted(cells.items()) if v}
+    tasks = {t for _, t in cells}
+    return replace(
+        scores,
+        tasks=tuple(t for t in scores.tasks if t.key in tasks),
+        algorithms=tuple(sorted({a for a, _ in cells})),
+        runs=cells,
+        notices=scores.notices + tuple(notices),
+    )
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def is_imported(run: Run) -> bool:
+    """The run was measured by another system."""
+    return bool(run.record.get("imported"))
+
+
+def _known_engine(run: Run) -> str | None:
+    return None if not run.engine or run.engine.startswith("unknown") else run.engine
+
+
+def engines(scores: Scores, engine: str | None, split: bool) -> Scores:
+    """Two engines (or two versions of one) on one task are never pooled nor compared."""
+    cells: Cells = dict(scores.runs)
+    if engine is not None:
+        known = sorted({r.engine for r in scores.all_runs()})
+        if engine not in known:
+            raise UserError(f"no run of engine {engine!r}; there are {names(known)}")
+        cells = {k: tuple(r for r in v if r.engine == engine) for k, v in cells.items()}
+        return _rebuild(scores, cells)
+    tasks = []
+    for task in scores.tasks:
+        runs = [r for (_, t), cell in cells.items() if t == task.key for r in cell]
+        found = sorted({e for e in map(_known_engine, runs) if e})
+        if len(found) <= 1:
+            tasks.append(task)
+            continue
+        if not split:
+            counts = names(f"{e} ({sum(r.engine == e for r in runs)} trials)" for e in found)
+            raise UserError(
+                f"{task.key}: mixed engines, never pooled: {counts}; choose one with --engine, or --split them"
+            )
+        for e in sorted({r.engine for r in runs}):
+            part = replace(task, name=f"{task.name} [{e}]")
+            tasks.append(part)
+            for (a, t), cell in list(cells.items()):
+                if t == task.key:
+                    cells[a, part.key] = tuple(replace(r, task=part.key) for r in cell if r.engine == e)
+        cells = {k: v for k, v in cells.items() if k[1] != task.key}
+    return _rebuild(replace(scores, tasks=tuple(tasks)), cells)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def comparable_settings(run: Run) -> dict[str, Any]:
+    """Settings that seeds of one cell must share; budgets and engines are judged apart."""
+    flat = _flat(run.record.get("settings") or {})
+    return {k: v for k, v in flat.items() if not k.startswith("budget.") and k not in ("engine", "suite.engine")}
+
+
+def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Setting -> its values, where they differ between ``runs``."""
+    all_settings = [comparable_settings(r) for r in runs]
+    found: dict[str, list[Any]] = {}
+    for key in sorted({k for s in all_settings for k in s}):
+        values = {repr(s.get(key)): s.get(key) for s in all_settings}
+        if len(values) > 1:
+            found[key] = [values[k] for k in sorted(values)]
+    return found
+
+
+def settings(scores: Scores, split: bool) -> Scores:
+    """Seeds trained with different settings are not seeds of one method."""
+    cells: Cells = {}
+    notices = []
+    for (algorithm, task), runs in scores.runs.items():
+        found = differing(runs)
+        if not found:
+            cells[algorithm, task] = runs
+            continue
+        words = names(f"{k} is {' or '.join(map(repr, v))}" for k, v in found.items())
+        if not split:
+            where = names(sorted({str(r.record.get("experiment")) for r in runs}))
+            raise UserError(
+                f"{algorithm} on {task}: mixed settings, never pooled: {words} (experiments: {where}); "
+                "report them apart, or --split them"
+            )
+        text = f"{algorithm} on {task} ran with mixed settings ({words}): shown apart, never pooled."
+        notices.append(Notice("warning", "settings", text))
+        for run in runs:
+            mine = comparable_settings(run)
+            own = ", ".join(f"{k.rpartition('.')[2]}={mine.get(k)}" for k in found)
+            label = f"{algorithm} ({own})"
+            cells[label, task] = (*cells.get((label, task), ()), replace(run, algorithm=label))
+    return _rebuild(scores, cells, notices)
+
+
+# -- what is left out ------------------------------------------------------------------------------------------------
+
+
+def _bytes(run: Run) -> str | None:
+    """A digest of everything a run measured; None where that says nothing (a constant curve)."""
+    if len(run.values) < 2 or np.ptp(run.values) == 0:
+        return None
+    digest = hashlib.sha256(run.steps.tobytes() + run.values.tobytes())
+    digest.update(repr(run.final).encode())
+    return digest.hexdigest()
+
+
+def twice(scores: Scores) -> Scores:
+    """One seed in two experiments: the same run copied counts once, two different runs are refused."""
+    cells: Cells = {}
+    for key, runs in scores.runs.items():
+        kept: dict[int, Run] = {}
+        for run in runs:
+            other = kept.setdefault(run.seed, run)
+            if other is not run and (_bytes(other) != _bytes(run) or other.final != run.final):
+                raise UserError(
+                    f"{key[0]} on {key[1]}: seed {run.seed} is there twice with different results "
+                    f"({other.trial}, {run.trial}); report the experiments apart"
+                )
+        cells[key] = tuple(kept.values())
+    return _rebuild(scores, cells)
+
+
+def identical(scores: Scores) -> Scores:
+    """Two seeds with identical results are one observation: named, and counted once."""
+    cells: Cells = {}
+    notices = []
+    for (algorithm, task), runs in scores.runs.items():
+        groups: dict[object, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(_bytes(run) or run.trial, []).append(run)
+        for group in groups.values():
+            if len(group) > 1:
+                seeds = names(r.seed for r in group)
+                text = f"Seeds {seeds} of {algorithm} on {task} are byte-identical: they count as one seed."
+                notices.append(Notice("warning", "identical", text))
+        cells[algorithm, task] = tuple(g[0] for g in groups.values())
+    return _rebuild(scores, cells, notices)
+
+
+# -- what is said ----------------------------------------------------------------------------------------------------
+
+
+def unfinished(scores: Scores) -> list[Notice]:
+    """Trials that are not complete, by status, with the reason of the failed ones."""
+    notices = []
+    for status in sorted({str(r.get("status")) for r in scores.unfinished}):
+        records = [r for r in scores.unfinished if str(r.get("status")) == status]
+        who = names(f"{r['algorithm']} on {r['task']} seed {r['seed']}" for r in records[:6])
+        more = f" and {len(records) - 6} more" if len(records) > 6 else ""
+        reasons = sorted({str(r["reason"]).splitlines()[-1] for r in records if r.get("reason")})
+        why = f" Reasons: {'; '.join(reasons[:3])}." if reasons else ""
+        n = f"{len(records)} trials are" if len(records) > 1 else "1 trial is"
+        notices.append(Notice("warning", "unfinished", f"{n} {status} and in no final number: {who}{more}.{why}"))
+    return notices
+
+
+def versions(scores: Scores) -> list[Notice]:
+    """Libraries, commits and devices that differ between runs on one task."""
+    notices = []
+    packages: dict[str, set[str]] = {}
+    for run in scores.all_runs():
+        for package, version in (run.record.get("versions") or {}).items():
+            packages.setdefault(str(package), set()).add(str(version))
+    mixed = {p: sorted(v) for p, v in sorted(packages.items()) if len(v) > 1}
+    if mixed:
+        words = "; ".join(f"{p} {names(v)}" for p, v in mixed.items())
+        notices.append(Notice("warning", "versions", f"Library versions differ between trials: {words}."))
+    for what, words in (("commit", "commits of the harness"), ("device", "devices")):
+        found = sorted({str(r.record[what]) for r in scores.all_runs() if r.record.get(what)})
+        if len(found) > 1:
+            short = [f[:10] if what == "commit" else f for f in found]
+            notices.append(Notice("warning", what, f"Trials ran on different {words}: {names(short)}."))
+    return notices
+
+
+def imported(scores: Scores) -> list[Notice]:
+    """Methods whose runs another system measured."""
+    notices = []
+    for algorithm in scores.algorithms:
+        runs = [r for (a, _), cell in scores.runs.items() if a == algorithm for r in cell if is_imported(r)]
+        if runs:
+            source = names(sorted({str(r.record["imported"]) for r in runs}))
+            blind = (
+                " Its engine is unknown: nothing shows that it played the same task."
+                if not all(_known_engine(r) for r in runs)
+                else ""
+            )
+            notices.append(Notice("warning", "imported", f"{algorithm} is imported from {source}.{blind}"))
+    return notices
+
+
+def few_seeds(scores: Scores) -> list[Notice]:
+    """Fewer than five seeds, fewer than three."""
+    notices = []
+    for least, most, words in (
+        (1, MIN_SEEDS, "intervals and tests are not estimable"),
+        (MIN_SEEDS, ENOUGH_SEEDS, "the intervals are too narrow and are to be read with care"),
+    ):
+        cells = ((a, t, len(scores.cell(a, t))) for t in scores.tasks for a in scores.algorithms)
+        where = [f"{a} on {t.name} ({n})" for a, t, n in cells if least <= n < most]
+        if where:
+            who = "every method on every task" if len(where) == len(scores.runs) else names(where)
+            notices.append(Notice("warning", "seeds", f"Fewer than {most} seeds: {who}; {words}."))
+    return notices
+
+
+def uneven_seeds(scores: Scores) -> list[Notice]:
+    """Cells with fewer seeds than others, and methods without runs on a task."""
+    most = max(len(c) for c in scores.runs.values())
+    fewer = [
+        f"{a} on {t.name} ({len(scores.cell(a, t))})"
+        for t in scores.tasks
+        for a in scores.algorithms
+        if 0 < len(scores.cell(a, t)) < most
+    ]
+    absent = [f"{a} on {t.name}" for t in scores.tasks for a in scores.algorithms if not scores.cell(a, t)]
+    notices = []
+    if fewer:
+        notices.append(Notice("warning", "seeds", f"Most have {most} seeds; fewer: {names(fewer)}."))
+    if absent:
+        text = f"No runs of {names(absent)}; numbers over several tasks use the tasks that every method has."
+        notices.append(Notice("warning", "missing", text))
+    return notices
+
+
+def no_final(scores: Scores) -> list[Notice]:
+    """Runs without a final evaluation."""
+    runs = [r for r in scores.all_runs() if r.final is None]
+    if not runs:
+        return []
+    who = sorted({f"{r.algorithm} on {r.task}" for r in runs})
+    text = (
+        f"{len(runs)} runs have no final evaluation ({names(who)}): there the methods are compared by their last "
+        "common evaluation."
+    )
+    return [Notice("warning", "final", text)]
+
+
+def out_of_bounds(scores: Scores) -> list[Notice]:
+    """Values outside of the bounds that the suite declares."""
+    notices = []
+    for task in scores.tasks:
+        for algorithm in scores.present(task):
+            parts = [np.append(r.values, [] if r.final is None else [r.final]) for r in scores.cell(algorithm, task)]
+            values = np.concatenate(parts)
+            low, high = (float(values.min()), float(values.max())) if len(values) else (task.low, task.high)
+            if low < task.low - 1e-9 or high > task.high + 1e-9:
+                text = (
+                    f"{algorithm} on {task.name}: {task.label} from {low:.4g} to {high:.4g} leaves the declared "
+                    f"bounds [{task.low:g}, {task.high:g}]; normalised scores leave [0, 1] and are not clipped."
+                )
+                notices.append(Notice("warning", "bounds", text))
+    return notices
+
+
+def budgets(scores: Scores) -> list[Notice]:
+    """Methods or seeds trained for different numbers of environment steps."""
+    notices = []
+    for task in scores.tasks:
+        spans = {a: sorted({r.budget for r in scores.cell(a, task)}) for a in scores.present(task)}
+        if len({b for v in spans.values() for b in (v[0], v[-1])}) > 1 and not _close(spans.values()):
+            each = names(f"{a} {' to '.join(f'{b:,}' for b in dict.fromkeys((v[0], v[-1])))}" for a, v in spans.items())
+            common = min(v[0] for v in spans.values())
+            text = f"Budgets differ on {task.name} (env steps: {each}): compared at {common:,}, the common step."
+            notices.append(Notice("warning", "budget", text))
+    return notices
+
+
+def _close(spans: Iterable[Sequence[int]]) -> bool:
+    """Whole episodes overshoot a budget by a little; that is no difference."""
+    flat = [b for v in spans for b in v]
+    return max(flat) <= 1.02 * min(flat)
