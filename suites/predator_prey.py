@@ -38,16 +38,19 @@ _TOUCH = PREDATOR_SIZE + PREY_SIZE
 class World(NamedTuple):
     """E worlds at one moment, float64. Entities are landmarks, then predators, then prey."""
 
-    pos: Tensor  # [E,M,2]
-    vel: Tensor  # [E,M,2]
-    landmark: Tensor  # [E,L,2]
-    offset: Tensor  # [E,M,L+M,2] from each body to each entity
+    pos: Tensor  # [2,E,M]
+    vel: Tensor  # [2,E,M]
+    landmark: Tensor  # [2,E,L]
+    offset: Tensor  # [2,E,M,L+M] from each body to each entity
     distance: Tensor  # [E,M,L+M]
 
 
 @dataclass(frozen=True)
 class Physics:
-    """The rules, as pure functions of a world; ``Physics.sample`` alone draws at random."""
+    """The rules, as pure functions of a world; ``initial`` and ``sample`` alone draw at random.
+
+    The coordinate is the first axis throughout: sums over two numbers side by side are an order of magnitude slower.
+    """
 
     predators: int
     prey: int
@@ -55,53 +58,52 @@ class Physics:
     device: torch.device
 
     def world(self, pos: Tensor, vel: Tensor, landmark: Tensor) -> World:
-        """A world from positions and velocities [E,M,2] and landmarks' positions [E,L,2]."""
-        offset = torch.cat([landmark, pos], 1)[:, None] - pos[:, :, None]
-        return World(pos, vel, landmark, offset, offset.square().sum(-1).sqrt())
+        """A world from positions and velocities [2,E,M] and landmarks' positions [2,E,L]."""
+        offset = torch.cat([landmark, pos], -1)[:, :, None] - pos[..., None]
+        return World(pos, vel, landmark, offset, offset.square().sum(0).sqrt())
 
     def initial(self, num_envs: int, rng: torch.Generator) -> World:
         """Bodies at rest, uniform in [-1,1]^2; landmarks uniform in [-.9,.9]^2."""
         bodies = self.predators + self.prey
-        shape = (num_envs, bodies + self.landmarks, 2)
+        shape = (2, num_envs, bodies + self.landmarks)
         place = 2 * torch.rand(shape, generator=rng, device=self.device, dtype=torch.float64) - 1
-        pos = place[:, :bodies]
-        return self.world(pos, torch.zeros_like(pos), 0.9 * place[:, bodies:])
+        pos = place[..., :bodies]
+        return self.world(pos, torch.zeros_like(pos), 0.9 * place[..., bodies:])
 
     def sample(self, num_envs: int, rng: torch.Generator) -> Tensor:
-        """Candidates of the prey, [E,Q,K,2] float32: offsets from where it is, uniform in the unit disc."""
+        """Candidates of the prey, [2,E,Q,K] float32: offsets from where it is, uniform in the unit disc."""
         shape = (2, num_envs, self.prey, CANDIDATES)
-        radius, angle = torch.rand(shape, generator=rng, device=self.device).unbind(0)
-        return torch.view_as_real(torch.polar(radius.sqrt(), angle * (2 * math.pi)))
+        square, turn = torch.rand(shape, generator=rng, device=self.device).unbind(0)
+        radius, angle = square.sqrt(), turn * (2 * math.pi)
+        return torch.stack([radius * angle.cos(), radius * angle.sin()])
 
     def flee(self, world: World, candidates: Tensor) -> Tensor:
-        """Force of the prey [E,Q,2]: the candidate that is farthest from the predator now nearest.
+        """Force of the prey [2,E,Q]: the candidate that is farthest from the predator now nearest.
 
         Candidates that touch any predator are out; when none is left it stands still.
         """
-        first = self.landmarks
-        to_predator = world.offset[:, self.predators :, first : first + self.predators]
-        now = world.distance[:, self.predators :, first : first + self.predators]
-        reach = candidates.double()
-        # |c - o|^2 of every candidate c and predator at offset o  [E,Q,K,P]
-        square = reach.square().sum(-1, keepdim=True) + now.square()[:, :, None]
-        square = square - 2 * reach @ to_predator.transpose(-1, -2)
-        nearest = now.argmin(-1)[..., None, None].expand(-1, -1, CANDIDATES, 1)
-        score = square.gather(-1, nearest).squeeze(-1)
-        score = score.masked_fill(square.amin(-1) < _TOUCH * _TOUCH, -1.0)
-        best, index = score.max(-1, keepdim=True)
-        chosen = reach.gather(2, index[..., None].expand(-1, -1, -1, 2)).squeeze(2)
-        return chosen.masked_fill(best < 0, 0.0)
+        among = slice(self.landmarks, self.landmarks + self.predators)
+        to_predator = world.offset[:, :, self.predators :, among]
+        nearest = world.distance[:, self.predators :, among].argmin(-1)
+        candidates = candidates.double()
+        (x, y), (px, py) = candidates[..., None, :].unbind(0), to_predator[..., None].unbind(0)
+        square = (px - x).square_().add_((py - y).square_())  # [E,Q,P,K], distance of candidate and predator, squared
+        free = square.amin(2) >= _TOUCH**2
+        score = square.gather(2, nearest[..., None, None].expand(-1, -1, 1, CANDIDATES)).squeeze(2) * free
+        best, index = score.max(-1, keepdim=True)  # a free candidate scores at least _TOUCH**2, another 0
+        return (candidates.gather(-1, index.expand(2, -1, -1, -1)) * (best > 0)).squeeze(-1)
 
     def step(self, world: World, action: Tensor, candidates: Tensor) -> tuple[World, Tensor]:
-        """One time step: predators' action [E,P,2], candidates [E,Q,K,2] -> next world, prey's force [E,Q,2]."""
+        """One time step: predators' action [2,E,P], candidates [2,E,Q,K] -> next world, prey's force [2,E,Q]."""
         prey = self.flee(world, candidates)
-        force = torch.cat([PREDATOR_ACCELERATION * action.double(), prey], 1)
-        # a smooth contact: margin * log(1 + exp(overlap / margin)), along the line of centres; none with oneself
-        push = CONTACT_FORCE * F.softplus(self._touch - world.distance, beta=1 / CONTACT_MARGIN)
-        push = push / world.distance.clamp(min=1e-12)
-        force = force - (world.offset * push[..., None]).sum(2)
+        force = torch.cat([PREDATOR_ACCELERATION * action.double(), prey], -1)
+        # A smooth contact along the line of centres, none with oneself: k log(1 + exp(overlap / k)), k the margin.
+        # The clamp keeps exp out of denormal numbers, which are many times slower.
+        overlap = ((self._touch - world.distance) / CONTACT_MARGIN).clamp(min=-700.0)
+        push = F.softplus(overlap, threshold=40.0) / world.distance.clamp(min=1e-12)
+        force = force - (CONTACT_FORCE * CONTACT_MARGIN) * (world.offset * push).sum(-1)
         vel = world.vel * (1 - DAMPING) + force * DT
-        speed = vel.square().sum(-1, keepdim=True).sqrt()
+        speed = vel.square().sum(0).sqrt()
         vel = vel * (self._max_speed / speed).clamp(max=1.0)
         return self.world(world.pos + vel * DT, vel, world.landmark), prey
 
@@ -116,36 +118,34 @@ class Physics:
         Own velocity and position; offsets to landmarks, to the other predators and to the prey; the prey's velocities.
         What is farther than the view radius is 0.
         """
-        p = self.predators
-        seen = (world.distance[:, :p] <= VIEW_RADIUS)[..., None]
-        offset = (world.offset[:, :p] * seen)[:, self._rows, self._others].flatten(2)
-        prey = (world.vel[:, None, p:] * seen[:, :, self.landmarks + p :]).flatten(2)
-        return torch.cat([world.vel[:, :p], world.pos[:, :p], offset, prey], -1).float()
+        p, first = self.predators, self.landmarks + self.predators
+        seen = world.distance[:, :p] <= VIEW_RADIUS
+        own = torch.stack([world.vel[..., :p], world.pos[..., :p]], -1)
+        prey = world.vel[:, :, None, p:] * seen[..., first:]
+        view = torch.cat([own, world.offset[:, :, :p] * seen, prey], -1).float()
+        flat = view.permute(1, 2, 3, 0).flatten(1).index_select(1, self._shown)
+        return flat.reshape(len(flat), p, -1)
 
     @cached_property
     def _touch(self) -> Tensor:
-        """[M,L+M]: distance at which two touch; a body never touches itself."""
+        """[M,L+M]: distance at which two touch."""
         body = torch.tensor([PREDATOR_SIZE] * self.predators + [PREY_SIZE] * self.prey, dtype=torch.float64)
         entity = torch.cat([torch.full((self.landmarks,), LANDMARK_SIZE, dtype=torch.float64), body])
         return (body[:, None] + entity).to(self.device)
 
     @cached_property
     def _max_speed(self) -> Tensor:
-        """[M,1]."""
+        """[M]."""
         limits = [PREDATOR_SPEED] * self.predators + [PREY_SPEED] * self.prey
-        return torch.tensor(limits, dtype=torch.float64, device=self.device)[:, None]
+        return torch.tensor(limits, dtype=torch.float64, device=self.device)
 
     @cached_property
-    def _rows(self) -> Tensor:
-        """[P,1]: predators."""
-        return torch.arange(self.predators, device=self.device)[:, None]
-
-    @cached_property
-    def _others(self) -> Tensor:
-        """[P,L+M-1]: all entities but the predator itself, in order."""
-        entities = range(self.landmarks + self.predators + self.prey)
-        rows = [[e for e in entities if e != self.landmarks + i] for i in range(self.predators)]
-        return torch.tensor(rows, device=self.device)
+    def _shown(self) -> Tensor:
+        """[P O]: entries of all views laid end to end that are kept, each predator's offset to itself left out."""
+        pairs = 2 + self.landmarks + self.predators + 2 * self.prey
+        own = 2 + self.landmarks
+        kept = [pairs * i + j for i in range(self.predators) for j in range(pairs) if j != own + i]
+        return torch.tensor([2 * k + xy for k in kept for xy in (0, 1)], device=self.device)
 
 
 class PredatorPreyEnv:
@@ -178,7 +178,7 @@ class PredatorPreyEnv:
             return self._last._replace(reward=self._no_reward)
         self._t += 1
         candidates = self._physics.sample(self.num_envs, self._rng)
-        self._world, _ = self._physics.step(self._world, action.clamp(-1, 1), candidates)
+        self._world, _ = self._physics.step(self._world, action.clamp(-1, 1).movedim(-1, 0), candidates)
         self._last = self._step(self._physics.reward(self._world))
         return self._last
 
@@ -210,8 +210,9 @@ def chase(physics: Physics, world: World) -> Tensor:
     It reads true positions, beyond the view radius too. Returns [E,P,2].
     """
     p, first = physics.predators, physics.landmarks + physics.predators
-    nearest = world.distance[:, :p, first:].argmin(-1)[..., None, None].expand(-1, -1, 1, 2)
-    return (4 * world.offset[:, :p, first:].gather(2, nearest).squeeze(2)).clamp(-1, 1).float()
+    nearest = world.distance[:, :p, first:].argmin(-1)[..., None].expand(2, -1, -1, 1)
+    offset = world.offset[:, :, :p, first:].gather(-1, nearest).squeeze(-1)
+    return (4 * offset).clamp(-1, 1).float().movedim(0, -1)
 
 
 class _Size(NamedTuple):
