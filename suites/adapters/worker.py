@@ -1,0 +1,94 @@
+"""The child's side of ``suites.adapters.subprocess``: one environment, driven over a pipe, seen through shared memory.
+
+Run as ``python -m suites.adapters.worker PIPE MEMORY LIFE PARENT``; the first three are inherited file descriptors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+from harness.errors import UserError
+from suites.adapters.memory import Views, shared_bytes, views, write
+from suites.adapters.single import IllegalMoment, Single, check, seed_globals
+
+PR_SET_PDEATHSIG = 1
+
+
+def _die_with(life: int, parent: int, signal_on_death: bool) -> None:
+    """End this process and whatever it started as soon as the parent is gone, however it went.
+
+    The pipe ``life`` ends when the parent does; a thread waits for that and ends the whole process group, a game server
+    included. Where the environment has no children of its own, the kernel's parent-death signal is set as well.
+    """
+
+    def wait() -> None:
+        os.read(life, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+    if signal_on_death and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _serve(pipe: Connection, env: Single, memory: int, name: str) -> None:
+    """Answer ("memory", E, index), ("reset", seed) and ("step",) until told to close."""
+    shared: Views | None = None
+    index, steps = 0, 0
+    while True:
+        order, *rest = pipe.recv()
+        if order == "close":
+            return
+        if order == "memory":
+            num_envs, index = rest
+            shared = views(mmap.mmap(memory, shared_bytes(env.layout, num_envs)), env.layout, num_envs)
+            pipe.send(("ok", None))
+            continue
+        if shared is None:
+            raise RuntimeError("no shared memory yet")
+        if order == "reset":
+            seed_globals(rest[0])
+            steps, moment = 0, env.reset(rest[0])
+        else:
+            steps, moment = steps + 1, env.step(shared.action[index].copy())
+        write(shared, index, check(moment, name, steps))
+        pipe.send(("ok", None))
+
+
+def main(arguments: list[str]) -> None:
+    """Build the environment and serve it; whatever goes wrong is told to the parent."""
+    control, memory, life, parent = map(int, arguments)
+    pipe = Connection(control)
+    env: Single | None = None
+    try:
+        path, name, own_children = pipe.recv()
+        sys.path[:] = path
+        _die_with(life, parent, not own_children)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes its environments
+        make = pipe.recv()
+        env = make()
+        pipe.send(("layout", tuple(env.layout)))
+        _serve(pipe, env, memory, name)
+    except UserError as error:
+        pipe.send(("user", str(error)))
+    except IllegalMoment as error:
+        pipe.send(("illegal", str(error)))
+    except (EOFError, BrokenPipeError):
+        pass
+    except BaseException as error:
+        pipe.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
+    finally:
+        if env is not None:
+            env.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
