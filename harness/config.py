@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field as Limits
+from annotated_types import Ge, Gt
 
 from harness import registry
 from harness.errors import UserError, unknown
@@ -20,7 +20,7 @@ from harness.fields import build, fields_of, from_text, to_json
 from harness.suite import Budget, Suite, Task
 from harness.types import Trial
 
-Count = Annotated[int, Limits(ge=1)]
+Count = Annotated[int, Ge(1)]
 Names = tuple[str, ...]
 
 
@@ -54,9 +54,9 @@ class Options:
     """Trials that share a GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is the GPU where there is one."""
-    retries: Annotated[int, Limits(ge=0)] = 1
+    retries: Annotated[int, Ge(0)] = 1
     """How often a trial that failed is tried again, from its checkpoint."""
-    stall_timeout: Annotated[float, Limits(gt=0)] = 600.0
+    stall_timeout: Annotated[float, Gt(0)] = 600.0
     """Seconds without a sign of life after which a trial is stopped as hung."""
     max_memory: str = ""
     """Most that the replays of the trials at once may take, e.g. 8GB. Default: 80% of the machine's memory."""
@@ -138,7 +138,7 @@ def parse(arguments: Iterable[str]) -> Experiment:
             raise UserError(f"{part.name}={getattr(budget, part.name)}: must be at least 1")
     tasks = _tasks(choice, suite)
     methods, notes = _methods(choice, suite, tasks, _overrides(overrides))
-    engine = suite.engine()
+    engine = suite.engine_version()
     return Experiment(
         choice,
         options,

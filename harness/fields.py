@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from annotated_types import Ge, Gt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import UserError, unknown
@@ -73,7 +75,7 @@ def expected(kind: Any) -> str:
     """What a value of type ``kind`` is, in words: "an integer", "one of auto, cpu, cuda"."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return expected(args[0])
+        return expected(args[0]) + "".join(_limit(m) for m in args[1:])
     if origin is typing.Literal:
         return "one of " + ", ".join(map(plain, args))
     if origin in (typing.Union, types.UnionType):
@@ -81,6 +83,12 @@ def expected(kind: Any) -> str:
     if origin is tuple:
         return "values separated by commas, each " + expected(args[0])
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _limit(mark: Any) -> str:
+    if isinstance(mark, Ge):
+        return f" of at least {mark.ge}"
+    return f" above {mark.gt}" if isinstance(mark, Gt) else ""
 
 
 def short(kind: Any) -> str:
@@ -145,15 +153,10 @@ def from_text(text: str, kind: Any, where: str) -> Any:
         readings += [tuple(parts), tuple(_readings(p)[0] for p in parts)]
     else:
         readings += [(r,) for r in readings]
-    problem = ""
     for reading in readings:
-        try:
+        with contextlib.suppress(ValidationError):
             return _adapter(kind).validate_python(reading, strict=True)
-        except ValidationError as error:
-            problem = problem or error.errors()[0]["msg"]
-    limits = typing.get_origin(kind) is typing.Annotated or "finite" in problem
-    reason = f" ({problem[0].lower()}{problem[1:]})" if limits else ""
-    raise UserError(f"{where}={text}: expected {expected(kind)}{reason}, got {text!r}")
+    raise UserError(f"{where}={text}: expected {expected(kind)}, got {text!r}")
 
 
 # -- to and from JSON ---------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from harness.errors import UserError
 from harness.store import TrialFolder, folders
 from harness.types import Trial
 
-NEUTRAL = {("budget", "seeds"), ("budget", "checkpoint_every")}
-"""Settings that change no number of a trial: trials that differ in them belong together."""
+NEUTRAL = {("budget", "seeds"), ("budget", "checkpoint_every"), ("suite", "engine")}
+"""Settings that trials of one experiment may differ in: they change no number, or (an engine asked for, where "auto" may
+stand) another setting says the same exactly."""
 
 MEMORY_SHARE = 0.8
 """Of the machine's memory that the replays may take when the user names no limit."""

@@ -27,37 +27,28 @@ def latest(root: Path) -> Path:
     return max(times, key=lambda p: times[p])
 
 
-def progress_of(folder: TrialFolder) -> tuple[int | None, str]:
-    """Env steps of the last evaluation, and the last score in words: "won 0.94", "won 0.97 final"."""
-    for name, suffix in (("final.csv", " final"), ("evaluations.csv", "")):
+def standing(folder: TrialFolder, metric: str | None) -> tuple[int | None, str]:
+    """Env steps of the last evaluation, and the last score in words: "won 0.94", "won 0.97 final".
+
+    ``metric`` is the one the trial is scored by; the return where its record does not say.
+    """
+    at, score = None, ""
+    for name, suffix in (("evaluations.csv", ""), ("final.csv", " final")):
         try:
             table = read_table(folder.path / name)
         except ValueError:
-            return None, f"{name} damaged"
+            return at, f"{name} damaged"
         if table is None:
             continue
-        at = table["env_steps"].iloc[-1]
-        rows = table[table["env_steps"] == at]
-        outcomes = [c for c in table.columns if c not in ("env_steps", "episode", "return", "length")]
-        metric = outcomes[0] if outcomes else "return"
-        score = f"{metric} {rows[metric].mean():.2f}{suffix}"
-        if name == "final.csv":
-            return progress_steps(folder), score
-        return int(at), score
-    return None, ""
-
-
-def progress_steps(folder: TrialFolder) -> int | None:
-    """Env steps of the last evaluation."""
-    try:
-        table = read_table(folder.path / "evaluations.csv")
-    except ValueError:
-        return None
-    return None if table is None else int(table["env_steps"].iloc[-1])
+        column = metric if metric in table else "return"
+        last = table["env_steps"].iloc[-1]
+        at = int(last) if name == "evaluations.csv" else at
+        score = f"{column} {table.loc[table['env_steps'] == last, column].mean():.2f}{suffix}"
+    return at, score
 
 
 def _row(folder: TrialFolder, named: tuple[str, str, str], state: str, record: dict[str, Any]) -> tuple[Any, ...]:
-    at, score = progress_of(folder)
+    at, score = standing(folder, record.get("metric"))
     total = ((record.get("settings") or {}).get("budget") or {}).get("env_steps")
     share = f"{steps(at)}/{steps(total)}" if at is not None and total else ""
     return (*named, Text(state, style=COLOURS.get(state, "")), share, score, duration(record.get("wall_s")))
@@ -97,7 +88,7 @@ def status_table(path: Path) -> RenderableType:
 def after_run(plan: Plan, outcome: Outcome) -> RenderableType:
     """The end of a run: a row a trial of the plan, failures with their reason, and what to do next."""
     table, troubles = _table(), []
-    for item in plan.items:
+    for item in sorted(plan.items, key=lambda i: (i.trial.task, i.trial.algorithm, i.trial.seed)):
         trial, folder = item.trial, TrialFolder.of(item.trial)
         ending = outcome.endings.get(trial.key)
         state = ending.status if ending else ("complete" if item.done else status(folder))

@@ -70,6 +70,7 @@ class Stop:
             os._exit(INTERRUPTED)
 
     def __call__(self) -> bool:
+        """The trial asks whether to stop."""
         return self.asked
 
 
@@ -108,7 +109,8 @@ def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
 
     trial = Trial(**job["trial"])
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=trial.device != "cpu")
+    if trial.device != "cpu":  # on the CPU one thread is deterministic by itself
+        torch.use_deterministic_algorithms(True, warn_only=True)
     run = pkgutil.resolve_name(job["target"])
     folder = TrialFolder.of(trial)
     record = {k: v for k, v in job["trial"].items() if k not in ("results",)}

@@ -107,7 +107,7 @@ class Toy:
         names = {"one": "discrete", "two": "discrete", "three": "discrete", "smooth": "continuous"}
         return {n: Task(n, a, metric="won") for n, a in names.items()}
 
-    def engine(self) -> str:
+    def engine_version(self) -> str:
         return os.environ.get("TOY_ENGINE", "toy 1.0")
 
     def spec(self, task: str) -> Spec:
@@ -129,6 +129,7 @@ def run(trial: Trial, tell: Callable[[Progress], None], stopping: Callable[[], b
             return "interrupted"
         time.sleep(settings.get("seconds", 0.0) / 10)
     rows = [(total, e, 1.0, 5, 1.0) for e in range(2)]
+    folder.update(metric="won")
     folder.append("evaluations.csv", ("env_steps", "episode", "return", "length", "won"), rows)
     folder.append("final.csv", ("env_steps", "episode", "return", "length", "won"), rows)
     return "complete"
