@@ -6,6 +6,7 @@ The control is the same trial without it; what the others lost is measured by ``
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,7 +125,7 @@ def remembered(memory: object, before: Tensor, played: Tensor) -> object:
         same = memory is before or (memory.shape == before.shape and memory.dtype == before.dtype)
         return played if same and (memory is before or torch.equal(memory, before)) else memory
     if isinstance(memory, tuple):
-        parts = [remembered(part, before, played) for part in memory]
+        parts: list[Any] = [remembered(part, before, played) for part in memory]
         return type(memory)(*parts) if hasattr(memory, "_fields") else tuple(parts)
     if isinstance(memory, list):
         return [remembered(part, before, played) for part in memory]

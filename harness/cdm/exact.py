@@ -13,6 +13,7 @@ The decomposition is that of Kuba et al. 2021 (arXiv 2108.08612); variances of v
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,12 +47,12 @@ class Decomposition(NamedTuple):
     def share(self) -> float:
         """T_i / (T_i + O_i), in [0,1]; NaN where the gradient does not vary with the joint action."""
         varying = self.teammates + self.own
-        return self.teammates / varying if varying > 0 else float("nan")
+        return self.teammates / varying if varying > 0 else math.nan
 
     @property
     def snr(self) -> float:
         """|E g|^2 / Var g; NaN where g does not vary."""
-        return float(self.mean.square().sum()) / self.total if self.total > 0 else float("nan")
+        return float(self.mean.square().sum()) / self.total if self.total > 0 else math.nan
 
 
 def softmax_score(pi: Tensor) -> Tensor:
@@ -59,16 +60,21 @@ def softmax_score(pi: Tensor) -> Tensor:
     return torch.eye(pi.shape[-1], dtype=pi.dtype, device=pi.device) - pi.unsqueeze(-2)
 
 
+def teammates(policies: Policies, i: int) -> Tensor:
+    """pi^-i, the product of the others' policies in the order of their indices, [S,R] float64."""
+    weights = torch.ones(len(policies[i]), 1, dtype=torch.float64, device=policies[i].device)
+    for j, p in enumerate(policies):
+        if j != i:
+            weights = (weights.unsqueeze(-1) * p.double().unsqueeze(1)).flatten(1)
+    return weights
+
+
 def unroll(q: Tensor, policies: Policies, i: int) -> tuple[Tensor, Tensor, Tensor]:
     """Agent i's actions against its teammates': values [S,A_i,R], pi^i [S,A_i] and pi^-i [S,R], in float64."""
     pis = [p.double() for p in policies]
     if q.shape != (pis[0].shape[0], *(p.shape[1] for p in pis)):
         raise ValueError(f"q has shape {tuple(q.shape)}, policies {[tuple(p.shape) for p in pis]}")
-    weights = torch.ones(q.shape[0], 1, dtype=torch.float64, device=q.device)
-    for j, p in enumerate(pis):
-        if j != i:
-            weights = (weights.unsqueeze(-1) * p.unsqueeze(1)).flatten(1)
-    return q.double().movedim(1 + i, 1).flatten(2), pis[i], weights
+    return q.double().movedim(1 + i, 1).flatten(2), pis[i], teammates(policies, i)
 
 
 def state_weights(states: Tensor | None, count: int) -> Tensor:
@@ -179,18 +185,20 @@ def expected_gradient(q: Tensor, policies: Policies, i: int, score: Tensor | Non
 
 
 def agreement(g: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Mean cosine over states of ``g`` with ``reference`` (both [S,P]) and the share of components that changed sign.
+    """Cosine of ``g`` with ``reference``, both [S,P] as one vector, and the share of components that changed sign.
 
-    States and components where either side is 0 (below 1e-12 of the largest) have no direction and are left out;
-    NaN when none is left.
+    Stacked over states they are the gradient of a tabular policy, so a state counts by the size of its gradient.
+    Components that are 0 on either side (below 1e-12 of the largest) have no sign and are left out. NaN when a side
+    is 0 altogether.
     """
     floor = 1e-12 * max(float(reference.abs().max()), float(g.abs().max()), 1e-300)
-    lengths, against = g.norm(dim=-1), reference.norm(dim=-1)
-    clear = (lengths > floor) & (against > floor)
-    cosine = ((g * reference).sum(-1) / (lengths * against))[clear].clamp(-1, 1)
+    lengths = float(g.norm()) * float(reference.norm())
+    cosine = (
+        float((g * reference).sum()) / lengths if min(float(g.norm()), float(reference.norm())) > floor else math.nan
+    )
     signed = (g.abs() > floor) & (reference.abs() > floor)
     flips = (g.sign() != reference.sign())[signed].double()
-    return (float(cosine.mean()) if len(cosine) else float("nan"), float(flips.mean()) if len(flips) else float("nan"))
+    return max(-1.0, min(1.0, cosine)) if cosine == cosine else cosine, float(flips.mean()) if len(flips) else math.nan
 
 
 def perturbation(

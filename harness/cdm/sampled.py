@@ -54,6 +54,12 @@ def expectation(q: Tensor, pi: Tensor, psi: Tensor | None = None) -> Moments:
     return Moments(teammates, own.clamp(min=0).mean(1), gap, inner.mean(1), teammates / q.shape[1])
 
 
+def inner_gradients(q: Tensor, pi: Tensor) -> Tensor:
+    """E_{u^i}[Q psi^i] at each of K draws of the teammates, [S,K,A]: ``q`` [S,K,A], ``pi`` [S,A] of a softmax."""
+    q, pi = q.double(), pi.double()
+    return pi.unsqueeze(1) * (q - torch.einsum("sa,ska->sk", pi, q).unsqueeze(-1))
+
+
 def crossed(q: Tensor, psi: Tensor) -> Moments:
     """Continuous: ``q`` [S,K,L] at K draws of the teammates times L own draws, ``psi`` [S,L,P] of the latter.
 
@@ -114,6 +120,25 @@ def _statistics(means: Tensor, count: int) -> dict[str, Tensor]:
         "gap_share": gap / total,
         "snr": signal / total,
     }
+
+
+def agreement(g: Tensor, reference: Tensor, z: float = 2.0) -> tuple[float, float]:
+    """``exact.agreement`` from independent draws of both sides, [S,K,P] each.
+
+    The squared lengths are freed of the draws' noise, without which noise would look like disagreement. A component
+    counts for the sign-flip rate when it is ``z`` standard errors away from 0 on both sides. NaN when noise hides a
+    side altogether, or no component is clear.
+    """
+    a, b = g.double(), reference.double()
+    (m, v), (n, w) = ((x.mean(1), x.var(1) / x.shape[1]) for x in (a, b))
+    lengths = [float((mean.square() - error).sum()) for mean, error in ((m, v), (n, w))]
+    cosine = float((m * n).sum()) / math.sqrt(lengths[0] * lengths[1]) if min(lengths) > 0 else math.nan
+    clear = (m.abs() > z * v.sqrt()) & (n.abs() > z * w.sqrt()) & (m != 0) & (n != 0)
+    flips = (m.sign() != n.sign())[clear].double()
+    return (
+        cosine if math.isnan(cosine) else max(-1.0, min(1.0, cosine)),
+        float(flips.mean()) if len(flips) else math.nan,
+    )
 
 
 # -- drawing --------------------------------------------------------------------------------------------------------
