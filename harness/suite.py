@@ -63,8 +63,8 @@ class EpisodeVoid(Exception):
 class VecEnv(Protocol):
     """E environments stepped together, all tensors on one device.
 
-    Optional: ``record() -> dict[str, Any]``, JSON values about the episodes begun so far that a reader of the results must
-    know (a known defect's count, say), kept with the trial.
+    Optional: ``record() -> dict[str, Any]``, JSON values about the episodes begun so far that a reader of the results
+    must know (a known defect's count, say), kept with the trial.
     """
 
     spec: Spec

@@ -91,7 +91,7 @@ def _pin(jax: Any, device: torch.device) -> None:
     """Make ``device`` the one that arrays are made on; the first time this starts JAX."""
     try:
         devices = jax.devices()
-    except (RuntimeError, AssertionError) as error:  # an assertion where JAX knows the platform but has no plugin for it
+    except (RuntimeError, AssertionError) as error:  # the latter where there is no plugin for it
         why = str(error).partition("\n")[0] or "no such platform here"
         hint = "; install it with: pip install 'jax[cuda12]', or use device=cpu" if device.type == "cuda" else ""
         raise UserError(f"JAX cannot start on {device.type}: {why}{hint}") from error

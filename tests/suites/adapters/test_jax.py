@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from harness.errors import UserError
 
+from harness.errors import UserError
 from suites.adapters import jax as adapter
 
 CPU = torch.device("cpu")
