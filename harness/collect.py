@@ -18,7 +18,7 @@ Act = Callable[[Step, Any, int], Action]
 class Episodes(NamedTuple):
     """What E whole episodes came to."""
 
-    returns: Tensor  # [E] float32, undiscounted
+    returns: Tensor  # [E] float64, undiscounted
     length: Tensor  # [E] int64, steps
     outcome: dict[str, Tensor]  # name -> [E] float32
 
@@ -58,6 +58,14 @@ def seen(step: Step) -> Step:
     return step._replace(obs=torch.where(step.alive.unsqueeze(-1), step.obs, torch.zeros_like(step.obs)))
 
 
+def check(step: Step, moment: int) -> None:
+    """Everyone, dead or idle too, has something to do: without a legal action a policy is undefined (NaN)."""
+    if step.avail is None or bool(step.avail.any(-1).all()):
+        return
+    environment, agent = (~step.avail.any(-1)).nonzero()[0].tolist()
+    raise RuntimeError(f"agent {agent} of environment {environment} has no legal action at step {moment}")
+
+
 @torch.no_grad()
 def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episodes, Batch | None]:
     """Play one whole episode in every environment, finished ones idling until the last is done.
@@ -67,27 +75,30 @@ def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episo
     step = seen(env.reset(seed))
     recorder = _Recorder() if keep else None
     running = torch.ones_like(step.terminated)
-    returns = torch.zeros_like(step.reward)
+    returns = torch.zeros_like(step.reward, dtype=torch.float64)
+    outcome = {name: torch.zeros_like(step.outcome[name]) for name in env.spec.outcomes}
     length = torch.zeros_like(step.reward, dtype=torch.int64)
     memory: Any = None
     played = 0
     if recorder:
         recorder.moments.append(step)
-    for _ in range(env.spec.episode_limit):
+    for moment in range(env.spec.episode_limit):
+        check(step, moment)
         action = act(step, memory, played)
         memory = action.memory
         step = seen(env.step(action.action))
-        returns += torch.where(running, step.reward, torch.zeros_like(returns))
+        returns += torch.where(running, step.reward, torch.zeros_like(step.reward))
         length += running
         played += int(running.sum())
         if recorder:
             recorder.actions.append(action)
             recorder.running.append(running)
             recorder.moments.append(step)
-        running = running & ~(step.terminated | step.truncated)
+        over = step.terminated | step.truncated
+        outcome = {name: torch.where(running & over, step.outcome[name], value) for name, value in outcome.items()}
+        running = running & ~over
         if not bool(running.any()):
             break
     else:
         raise RuntimeError(f"an episode is longer than the task's limit of {env.spec.episode_limit} steps")
-    outcome = {name: step.outcome[name] for name in env.spec.outcomes}
     return Episodes(returns, length, outcome), recorder.batch() if recorder else None
