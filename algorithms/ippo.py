@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from algorithms.parts.policies import Actor, act_stochastic
+from algorithms.parts.ppo import acting, clipped_objective, normalised
 from algorithms.parts.targets import gae, masked_mean
 from harness.algorithm import Loss, Metrics, Targets
 from harness.networks import RecurrentAgent, last_actions
@@ -63,11 +64,15 @@ class IPPO:
         return act_stochastic(net["actor"], step, memory, rng)
 
     def losses(self) -> tuple[Loss, ...]:
-        ppo = {"lr": self.lr, "anneal": self.anneal, "clip": self.clip, "eps": 1e-5, "epochs": self.epochs}
-        ppo["minibatches"] = self.minibatches
+        def loss(name: str, **more: Any) -> Loss:
+            return Loss(
+                name, lr=self.lr, anneal=self.anneal, clip=self.clip, eps=1e-5, epochs=self.epochs,
+                minibatches=self.minibatches, **more,
+            )  # fmt: skip
+
         return (
-            Loss("actor", trains=("actor",), of=self.actor_loss, prepare=self.advantages, **ppo),
-            Loss("critic", trains=("critic",), of=self.critic_loss, **ppo),
+            loss("actor", trains=("actor",), of=self.actor_loss, prepare=self.advantages),
+            loss("critic", trains=("critic",), of=self.critic_loss),
         )
 
     def targets(self) -> Targets:
@@ -79,40 +84,27 @@ class IPPO:
         return value
 
     def advantages(self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator) -> Batch:
-        """Eq. 11: advantages of every agent from the team's reward, normalised over steps and living agents; and returns."""
+        """Eq. 11: every agent's advantages from the team's reward, normalised over steps and living agents; returns."""
         value = self.values(net, batch)
         advantage = gae(batch.reward, value, batch.terminated, batch.mask, self.gamma, self.gae_lambda)  # [B,T,N]
-        acts = self.acting(batch)
-        mean = masked_mean(advantage, acts)
-        std = masked_mean((advantage - mean) ** 2, acts).sqrt()
-        extra = {"advantage": (advantage - mean) / (std + 1e-8), "return": advantage + value[:, :-1]}
+        extra = {"advantage": normalised(advantage, acting(batch)), "return": advantage + value[:, :-1]}
         return dataclasses.replace(batch, extra=extra)
-
-    @staticmethod
-    def acting(batch: Batch) -> Tensor:
-        """[B,T,N] float: the agent was alive at this step, and the step happened. The dead decide nothing."""
-        return batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
 
     def actor_loss(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """Eq. 7, negated, with each agent's own ratio; less c2 times the entropy (eq. 9)."""
-        acts, advantage = self.acting(batch), batch.extra["advantage"]
-        pi = self.policy(net, batch)
-        ratio = (pi.log_prob(batch.action) - batch.log_prob).exp()
-        clipped = ratio.clamp(1 - self.clip_ratio, 1 + self.clip_ratio)
-        gain = masked_mean(torch.min(ratio * advantage, clipped * advantage), acts)
-        entropy = masked_mean(pi.entropy(), acts)
-        outside = masked_mean(((ratio - 1).abs() > self.clip_ratio).to(ratio.dtype), acts)
-        metrics = {"loss": -gain, "entropy": entropy, "ratio": masked_mean(ratio, acts), "clipped": outside}
-        return -gain - self.entropy * entropy, metrics
+        gain, metrics = clipped_objective(
+            self.policy(net, batch), batch, batch.extra["advantage"], self.clip_ratio, acting(batch)
+        )
+        return -gain - self.entropy * metrics["entropy"], metrics
 
     def critic_loss(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """The squared error of V(tau_i) to the lambda return (Schulman et al. 2017, L_VF of eq. 9)."""
         value = self.values(net, batch)[:, :-1]
-        loss = masked_mean((value - batch.extra["return"]) ** 2, self.acting(batch))
+        loss = masked_mean((value - batch.extra["return"]) ** 2, acting(batch))
         return loss, {"loss": loss}
 
     # read by the diagnostics

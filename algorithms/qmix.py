@@ -29,6 +29,8 @@ class QMIX:
     """Lambda of the TD(lambda) target; 0 is the paper's one-step target (eq. 6)."""
     lr: float = 5e-4
     """Learning rate of Adam."""
+    anneal: bool = False
+    """Learning rate falls linearly to 0 over the budget."""
     clip: float = 10.0
     """Largest norm of the gradient."""
     hidden: int = 64
@@ -79,7 +81,7 @@ class QMIX:
         return act_epsilon_greedy(net, step, memory, epsilon, rng)
 
     def losses(self) -> tuple[Loss, ...]:
-        return (Loss("td", trains=("agent", "mixer"), of=self.td, lr=self.lr, clip=self.clip),)
+        return (Loss("td", trains=("agent", "mixer"), of=self.td, lr=self.lr, anneal=self.anneal, clip=self.clip),)
 
     def targets(self) -> Targets:
         return Targets(("agent", "mixer"), every_episodes=self.target_episodes)

@@ -28,6 +28,8 @@ class VDN:
     """Lambda of the TD(lambda) target; 0 is the paper's one-step target."""
     lr: float = 5e-4
     """Learning rate of Adam."""
+    anneal: bool = False
+    """Learning rate falls linearly to 0 over the budget."""
     clip: float = 10.0
     """Largest norm of the gradient."""
     hidden: int = 64
@@ -69,7 +71,7 @@ class VDN:
         return act_epsilon_greedy(net, step, memory, epsilon, rng)
 
     def losses(self) -> tuple[Loss, ...]:
-        return (Loss("td", trains=("agent",), of=self.td, lr=self.lr, clip=self.clip),)
+        return (Loss("td", trains=("agent",), of=self.td, lr=self.lr, anneal=self.anneal, clip=self.clip),)
 
     def targets(self) -> Targets:
         return Targets(("agent",), every_episodes=self.target_episodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -52,3 +52,29 @@ class HyperMixer(nn.Module):
     def forward(self, q: Tensor, state: Tensor) -> Tensor:
         """Q_tot [...] of ``q`` [...,N] in ``state`` [...,G]."""
         return self.mix(q.unsqueeze(-2), self.weights(state)).squeeze(-1)
+
+
+class SumMixer(nn.Module):
+    """VDN's mixer (Sunehag et al. 2018): the sum of the utilities; no parameters, the state is not read."""
+
+    def weights(self, state: Tensor) -> None:
+        """Nothing depends on the state."""
+
+    @staticmethod
+    def mix(q: Tensor, w: None) -> Tensor:
+        """Q_tot [...,M] of utilities ``q`` [...,M,N]."""
+        return q.sum(-1)
+
+    def forward(self, q: Tensor, state: Tensor) -> Tensor:
+        """Q_tot [...] of ``q`` [...,N]."""
+        return q.sum(-1)
+
+
+MixerKind = Literal["monotonic", "linear", "unconstrained"]
+
+
+def mixer(kind: MixerKind, n_agents: int, state_dim: int, embed: int, hyper: int) -> HyperMixer | SumMixer:
+    """QMIX's monotonic mixer, VDN's sum, or QMIX's without the absolute values."""
+    if kind == "linear":
+        return SumMixer()
+    return HyperMixer(n_agents, state_dim, embed, hyper, monotonic=kind == "monotonic")

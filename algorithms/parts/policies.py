@@ -94,10 +94,83 @@ def sample(pi: Distribution, box: Continuous | None, rng: torch.Generator | None
     return (normal.mean + normal.stddev * noise).clamp(box.low, box.high)
 
 
-def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator | None) -> Action:
-    """Each agent alone: a sample of its policy; the mode when ``rng`` is None."""
+def candidates(pi: Distribution, count: int, box: Continuous | None, rng: torch.Generator) -> Tensor:
+    """``count`` joint actions M, each agent's drawn by itself from ``pi`` [B,T,N]: [B,T,M,N] int64 | [B,T,M,N,U]."""
+    if isinstance(pi, Categorical):
+        probs = pi.probs.reshape(-1, pi.probs.shape[-1])
+        drawn = torch.multinomial(probs, count, replacement=True, generator=rng)  # [B*T*N,M]
+        return drawn.reshape(*pi.probs.shape[:-1], count).movedim(-1, 2)
+    assert isinstance(pi, Independent)
+    assert box is not None
+    mean, std = pi.base_dist.mean.unsqueeze(2), pi.base_dist.stddev.unsqueeze(2)
+    shape = (*mean.shape[:2], count, *mean.shape[3:])
+    noise = torch.randn(shape, generator=rng, device=mean.device)
+    return torch.addcmul(mean, std, noise).clamp_(box.low, box.high)
+
+
+def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator | None, epsilon: float = 0.0) -> Action:
+    """Each agent alone: a sample of its policy; the mode when ``rng`` is None.
+
+    ``epsilon`` is the share of uniform play over legal actions mixed in, where actions are discrete.
+    """
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     avail = None if step.avail is None else step.avail.unsqueeze(1)
     pi, hidden = actor(step.obs.unsqueeze(1), last, avail, hidden)
+    if epsilon > 0 and rng is not None and isinstance(pi, Categorical):
+        legals = torch.ones_like(pi.probs) if avail is None else avail.to(pi.probs.dtype)
+        uniform = legals / legals.sum(-1, keepdim=True)
+        pi = Categorical(probs=(1 - epsilon) * pi.probs + epsilon * uniform, validate_args=False)
     action = sample(pi, actor.box, rng)
     return Action(action.squeeze(1), pi.log_prob(action).squeeze(1), Memory(hidden, action.squeeze(1)))
+
+
+class DeterministicActor(nn.Module):
+    """A recurrent agent mu_i(tau_i), shared by all agents: a point in the box, or logits where actions are discrete."""
+
+    def __init__(self, spec: Spec, hidden: int = 64) -> None:
+        super().__init__()
+        self.box = spec.action if isinstance(spec.action, Continuous) else None
+        self.agent = RecurrentAgent(spec, spec.action.dim, hidden)
+
+    def squash(self, out: Tensor) -> Tensor:
+        """The agent's output as a point in the box."""
+        assert self.box is not None
+        return (self.box.high + self.box.low) / 2 + (self.box.high - self.box.low) / 2 * out.tanh()
+
+    def forward(
+        self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None,
+        noise: float = 0.0,
+    ) -> tuple[Distribution, Tensor]:  # fmt: skip
+        """As ``Actor``'s: the softmax, or a Gaussian of ``noise`` half-widths around mu_i."""
+        out, hidden = self.agent(obs, last_action, hidden)
+        if self.box is None:
+            return categorical(out, avail), hidden
+        mean = self.squash(out)
+        std = torch.full_like(mean, max(noise, 1e-6) * (self.box.high - self.box.low) / 2)
+        return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False), hidden
+
+
+def act_noisy(actor: DeterministicActor, step: Step, memory: Any, noise: float, rng: torch.Generator | None) -> Action:
+    """Each agent alone: mu_i plus Gaussian noise, clipped to the box; mu_i when ``rng`` is None."""
+    hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
+    pi, hidden = actor(step.obs.unsqueeze(1), last, None, hidden, noise)
+    action = sample(pi, actor.box, rng)
+    return Action(action.squeeze(1), pi.log_prob(action).squeeze(1), Memory(hidden, action.squeeze(1)))
+
+
+def one_hot(logits: Tensor, avail: Tensor | None) -> Tensor:
+    """The best legal action as a one-hot vector [...,A]."""
+    best = legal(logits, avail).argmax(-1, keepdim=True)
+    return torch.zeros_like(logits).scatter_(-1, best, 1.0)
+
+
+def gumbel_softmax(logits: Tensor, avail: Tensor | None, rng: torch.Generator) -> Tensor:
+    """One-hot samples of softmax(logits) with the relaxed sample's gradient (Jang et al. 2017, straight through), [...,A].
+
+    Temperature 1, as in FACMAC's code.
+    """
+    uniform = torch.rand(logits.shape, generator=rng, device=logits.device).clamp_(1e-10, 1 - 1e-7)
+    noisy = legal(logits - torch.log(-torch.log(uniform)), avail)
+    soft = noisy.softmax(-1)
+    hard = torch.zeros_like(soft).scatter_(-1, noisy.argmax(-1, keepdim=True), 1.0)
+    return hard + soft - soft.detach()

@@ -56,3 +56,28 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean of ``x`` where ``mask`` is 1; both of one shape. Padding never counts, whatever its value."""
     return (torch.where(mask > 0, x, torch.zeros_like(x)) * mask).sum() / mask.sum().clamp(min=1)
+
+
+def retrace(
+    reward: Tensor, value: Tensor, q_taken: Tensor, trace: Tensor, terminated: Tensor, mask: Tensor, gamma: float
+) -> Tensor:
+    """Multi-step Sarsa targets with Retrace's traces (Munos et al. 2016), backwards, [B,T]:
+
+        y_t = r_t + gamma (1 - d_t) [ V_{t+1} + c_{t+1} (y_{t+1} - Q_{t+1}) ]      c = 0 after the last real step
+
+    ``reward``, ``q_taken`` (Q of the action taken), ``trace`` (c), ``terminated``, ``mask`` [B,T]; ``value`` (V of an
+    action of the current policy) [B,T+1].
+    """
+    live = gamma * (1 - terminated)
+    follows = torch.zeros_like(mask)
+    follows[:, :-1] = mask[:, 1:] * trace[:, 1:]  # c_{t+1} where step t+1 happened
+    q_next = torch.zeros_like(q_taken)
+    q_next[:, :-1] = q_taken[:, 1:]
+    base = reward + live * (value[:, 1:] - follows * q_next)
+    carry = live * follows
+    y = torch.empty_like(reward)
+    y_next = torch.zeros_like(reward[:, 0])
+    for t in range(reward.shape[1] - 1, -1, -1):
+        y_next = torch.addcmul(base[:, t], carry[:, t], y_next)
+        y[:, t] = y_next
+    return y
