@@ -73,8 +73,10 @@ class Learner:
     def _soft_targets(self) -> None:
         if self.rule.tau is not None:
             for name in self.rule.networks:
-                ours, theirs = list(self.target[name].parameters()), list(self.net[name].parameters())
-                torch._foreach_lerp_(ours, theirs, self.rule.tau)
+                ours: list[Tensor] = list(self.target[name].parameters())
+                theirs: list[Tensor] = list(self.net[name].parameters())
+                if ours:  # a sum has none
+                    torch._foreach_lerp_(ours, theirs, self.rule.tau)
 
     def count(self, episodes: int) -> None:
         """Told how many training episodes were played, for hard target copies every so many."""

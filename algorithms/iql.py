@@ -1,0 +1,96 @@
+"""IQL: independent Q-learning with recurrent agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from algorithms.parts.policies import categorical, linear
+from algorithms.parts.targets import lambda_return, masked_mean
+from algorithms.parts.values import act_epsilon_greedy, all_utilities, candidate_utilities, chosen, double_q
+from harness.algorithm import Loss, Metrics, Targets
+from harness.networks import RecurrentAgent
+from harness.types import Action, Batch, Spec, Step
+
+
+@dataclass(frozen=True)
+class IQL:
+    """IQL (Tan 1993; Tampuu et al. 2017): every agent learns its own Q_i from the team's reward; double Q-learning, GRU."""
+
+    gamma: float = 0.99
+    """Discount."""
+    td_lambda: float = 0.0
+    """Lambda of the TD(lambda) target; 0 is one step."""
+    lr: float = 5e-4
+    """Learning rate of Adam."""
+    anneal: bool = False
+    """Learning rate falls linearly to 0 over the budget."""
+    clip: float = 10.0
+    """Largest norm of the gradient."""
+    hidden: int = 64
+    """Width of the agents' GRU."""
+    epsilon_start: float = 1.0
+    """Exploration at the first step."""
+    epsilon_end: float = 0.05
+    """Exploration after ``epsilon_steps``."""
+    epsilon_steps: int = 50_000
+    """Environment steps over which epsilon falls."""
+    target_episodes: int = 200
+    """Episodes between hard copies into the target network."""
+    buffer_episodes: int = 5_000
+    """Episodes that the replay holds."""
+    batch_episodes: int = 32
+    """Episodes in a gradient update."""
+    num_envs: int = 8
+    """Environments in parallel."""
+    updates_per_collect: int = 8
+    """Gradient updates after each round of ``num_envs`` episodes; the default is one an episode, as published."""
+
+    data: ClassVar[str] = "replay"
+    actions: ClassVar[frozenset[str]] = frozenset({"discrete"})
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def networks(self, spec: Spec) -> nn.ModuleDict:
+        return nn.ModuleDict({"agent": RecurrentAgent(spec, spec.action.dim, self.hidden)})
+
+    def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
+        epsilon = linear(self.epsilon_start, self.epsilon_end, self.epsilon_steps, env_steps)
+        return act_epsilon_greedy(net, step, memory, epsilon, rng)
+
+    def losses(self) -> tuple[Loss, ...]:
+        return (Loss("td", trains=("agent",), of=self.td, lr=self.lr, anneal=self.anneal, clip=self.clip),)
+
+    def targets(self) -> Targets:
+        return Targets(("agent",), every_episodes=self.target_episodes)
+
+    def td(
+        self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """The squared error of each living agent's Q_i(tau_i, u_i) to r + gamma Q^-_i(tau_i', argmax Q_i(tau_i', .))."""
+        q = all_utilities(net, batch)
+        q_taken = chosen(q[:, :-1], batch.action)
+        with torch.no_grad():
+            value = double_q(q, all_utilities(target, batch), batch.avail)  # [B,T+1,N]
+            y = torch.stack([
+                lambda_return(batch.reward, v, batch.terminated, batch.mask, self.gamma, self.td_lambda)
+                for v in value.unbind(-1)
+            ], -1)  # fmt: skip
+        acts = batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
+        loss = masked_mean((q_taken - y) ** 2, acts)
+        return loss, {"loss": loss, "q": masked_mean(q_taken, acts), "target": masked_mean(y, acts)}
+
+    # read by the diagnostics
+
+    def policy(self, net: nn.ModuleDict, batch: Batch) -> Categorical:
+        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for greedy."""
+        avail = None if batch.avail is None else batch.avail[:, :-1]
+        return categorical(all_utilities(net, batch)[:, :-1], avail)
+
+    def utilities(self, net: nn.ModuleDict, batch: Batch, action: Tensor) -> Tensor:
+        """Q_i of ``action`` [B,T,(M,)N], same shape."""
+        return candidate_utilities(all_utilities(net, batch), action)

@@ -1,0 +1,42 @@
+"""What value decomposition methods for continuous actions share: recurrent utilities maximised by CEM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Independent, Normal
+
+from algorithms.parts.cem import RecurrentUtility, cross_entropy_maximum
+from harness.networks import Memory, last_actions
+from harness.types import Action, Batch, Continuous, Step
+
+
+def encode_history(agent: RecurrentUtility, batch: Batch) -> Tensor:
+    """Each agent's history at every moment, [B,T+1,N,H]."""
+    encoded: Tensor = agent.agent(batch.obs, last_actions(batch))[0]
+    return encoded
+
+
+def maximising(agent: RecurrentUtility, encoded: Tensor, rng: torch.Generator | None, cem: dict[str, int]) -> Tensor:
+    """The action [...,U] that maximises each Q_i under histories ``encoded`` [...,H], as CEM finds it."""
+    return cross_entropy_maximum(
+        lambda u: agent.value(encoded, u), tuple(encoded.shape[:-1]), agent.box, rng, device=encoded.device, **cem
+    )
+
+
+def act_by_cem(
+    agent: RecurrentUtility, step: Step, memory: Any, noise: float, rng: torch.Generator | None, cem: dict[str, int]
+) -> Action:
+    """Each agent alone: its best action plus Gaussian noise (half-widths of the box), clipped; no noise when ``rng`` is None."""
+    hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
+    encoded, hidden = agent.agent(step.obs.unsqueeze(1), last, hidden)
+    best = maximising(agent, encoded, rng, cem).squeeze(1)
+    box: Continuous = agent.box
+    std = torch.full_like(best, max(noise, 1e-6) * (box.high - box.low) / 2)
+    action = best
+    if rng is not None:
+        action = (best + std * torch.randn(best.shape, generator=rng, device=best.device)).clamp(box.low, box.high)
+    log_prob = Independent(Normal(best, std, validate_args=False), 1, validate_args=False).log_prob(action)
+    return Action(action, log_prob, Memory(hidden, action))

@@ -1,0 +1,122 @@
+"""Per-agent critics Q_i that a mixer turns into Q_tot, and a critic of the state."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harness.networks import mlp
+from harness.types import Batch, Spec
+
+
+class ActionsOut(nn.Module):
+    """Q_i of every discrete action from (observation, state, agent index): an MLP with two hidden layers.
+
+    The state's part of the first layer is computed once and added for all agents; nothing is concatenated.
+    """
+
+    def __init__(self, spec: Spec, hidden: int) -> None:
+        super().__init__()
+        self.sizes = [spec.obs_dim, spec.state_dim, spec.n_agents]
+        self.first = nn.Linear(sum(self.sizes), hidden)
+        self.rest = nn.Sequential(nn.ReLU(), *mlp((hidden, hidden, spec.action.dim)))
+
+    def encode(self, obs: Tensor, state: Tensor) -> Tensor:
+        """``obs`` [B,T,N,O], ``state`` [B,T,G] -> Q_i of all actions [B,T,N,A]."""
+        from_obs, from_state, from_id = torch.split(self.first.weight, self.sizes, dim=1)
+        x = F.linear(obs, from_obs) + F.linear(state, from_state, self.first.bias).unsqueeze(-2) + from_id.t()
+        q: Tensor = self.rest(x)
+        return q
+
+    @staticmethod
+    def value(encoded: Tensor, action: Tensor) -> Tensor:
+        """Q_i of ``action`` [B,T,(M,)N] int64, same shape."""
+        if action.dim() == encoded.dim() - 1:
+            return encoded.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return encoded.gather(-1, action.transpose(-1, -2)).transpose(-1, -2)
+
+
+class ActionsIn(nn.Module):
+    """Q_i of one action from (observation, action vector, agent index): an MLP with two hidden layers.
+
+    The observation's part of the first layer is computed once and added for all candidate actions.
+    """
+
+    def __init__(self, spec: Spec, hidden: int) -> None:
+        super().__init__()
+        self.sizes = [spec.obs_dim, spec.n_agents, spec.action.dim]
+        self.first = nn.Linear(sum(self.sizes), hidden)
+        self.second = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, 1)
+
+    def encode(self, obs: Tensor, state: Tensor) -> Tensor:
+        """``obs`` [B,T,N,O] -> what the first layer makes of it [B,T,N,H]; ``state`` is not read."""
+        from_obs, from_id, _ = torch.split(self.first.weight, self.sizes, dim=1)
+        return F.linear(obs, from_obs, self.first.bias) + from_id.t()
+
+    def value(self, encoded: Tensor, action: Tensor) -> Tensor:
+        """Q_i [B,T,(M,)N] of ``action`` [B,T,(M,)N,U] float (U = A for one-hot or relaxed discrete actions)."""
+        from_action = self.first.weight[:, -self.sizes[2] :]
+        x = F.linear(action, from_action)
+        x = x + (encoded.unsqueeze(-3) if action.dim() == encoded.dim() + 1 else encoded)
+        q: Tensor = self.out(F.relu(self.second(F.relu(x)))).squeeze(-1)
+        return q
+
+
+def encode(critic: nn.Module, batch: Batch) -> Tensor:
+    """The critic's encoding of every moment of ``batch``, [B,T+1,N,...]."""
+    encoded: Tensor = critic.encode(batch.obs, batch.state)  # type: ignore[operator]
+    return encoded
+
+
+class StateValue(nn.Module):
+    """V(s_1..s_t) from the sequence of states: linear, ReLU, GRU, linear; with the returns' running mean and variance.
+
+    It puts out values on the scale where returns have mean 0 and variance 1 (Yu et al. 2022, value normalisation).
+    """
+
+    mean: Tensor
+    square: Tensor
+    weight: Tensor
+
+    def __init__(self, state_dim: int, hidden: int, decay: float = 0.995) -> None:
+        super().__init__()
+        self.decay = decay
+        self.embed = nn.Linear(state_dim, hidden)
+        self.gru = nn.GRU(hidden, hidden)
+        self.head = nn.Linear(hidden, 1)
+        for name in ("mean", "square", "weight"):
+            self.register_buffer(name, torch.zeros(()))
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Normalised values [B,T] of ``state`` [B,T,G]."""
+        x, _ = self.gru(F.relu(self.embed(state.transpose(0, 1))))
+        value: Tensor = self.head(x).squeeze(-1).transpose(0, 1)
+        return value
+
+    @torch.no_grad()
+    def observe(self, returns: Tensor, mask: Tensor) -> None:
+        """Move the running moments towards those of ``returns`` [B,T] where ``mask`` is 1."""
+        count = mask.sum().clamp(min=1)
+        kept = torch.where(mask > 0, returns, torch.zeros_like(returns))
+        for buffer, now in ((self.mean, kept.sum() / count), (self.square, (kept**2).sum() / count)):
+            buffer.lerp_(now, 1 - self.decay)
+        self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        seen = self.weight.clamp(min=1e-8)  # undoes the pull of the zeros that the running means began with
+        mean = self.mean / seen
+        std = (self.square / seen - mean**2).clamp(min=1e-2).sqrt()
+        blank = self.weight == 0
+        return torch.where(blank, torch.zeros_like(mean), mean), torch.where(blank, torch.ones_like(std), std)
+
+    def normalise(self, returns: Tensor) -> Tensor:
+        """Returns on the network's scale."""
+        mean, std = self._moments()
+        return (returns - mean) / std
+
+    def denormalise(self, value: Tensor) -> Tensor:
+        """The network's values on the returns' scale."""
+        mean, std = self._moments()
+        return value * std + mean
