@@ -58,7 +58,10 @@ class Replay:
         return min(self.added, self.capacity)
 
     def add(self, batch: Batch) -> None:
-        """Store the batch's episodes, oldest out first."""
+        """Store the batch's episodes, oldest out first; of more than ``capacity`` the last."""
+        if (spare := len(batch.mask) - self.capacity) > 0:
+            batch = batch.map(lambda x: x[spare:])
+            self.added += spare
         lengths = batch.mask.sum(1).to(torch.int64).cpu()
         count = len(lengths)
         slots = torch.arange(self.added, self.added + count) % self.capacity
@@ -67,8 +70,7 @@ class Replay:
             new = getattr(batch, name)
             steps = min(used + (to.shape[1] > self.limit), to.shape[1])
             if new.shape[1] < steps:
-                pad = new.new_zeros((count, steps - new.shape[1], *new.shape[2:]))
-                new = torch.cat([new, ~pad if name == "avail" else pad], 1)  # everything is legal in padding
+                new = torch.cat([new, new.new_zeros((count, steps - new.shape[1], *new.shape[2:]))], 1)
             to[slots.to(self.device), :steps] = new[:, :steps].to(to.dtype)
         self.length[slots] = lengths
         self.added += count
@@ -88,6 +90,9 @@ class Replay:
             fields[name] = values[:, :steps][where]
         for name in ("terminated", "mask"):
             fields[name] = fields[name].float()
+        if "avail" in fields:  # padding is legal, whatever lay in the slot before
+            beyond = torch.arange(longest + 1, device=self.device) > self.length[index, None].to(self.device)
+            fields["avail"] |= beyond[..., None, None]
         if fields["action"].dtype != torch.float32:
             fields["action"] = fields["action"].to(torch.int64)
         return Batch(**({"avail": None} | fields))
@@ -112,14 +117,18 @@ class Replay:
         slots = torch.arange(start, start + len(lengths)) % self.capacity
         for name, to in self.store.items():
             values = state[name].to(self.device)
-            to[slots.to(self.device)] = True if name == "avail" else 0
+            to[slots.to(self.device)] = 0
             to[slots.to(self.device), : values.shape[1]] = values
         self.length[slots] = lengths
         self.added = start + len(lengths)
 
 
 def split(batch: Batch, parts: int, rng: torch.Generator) -> list[Batch]:
-    """The episodes in ``parts`` random parts of near-equal size, each cut to its longest; ``rng`` on the CPU."""
+    """The episodes in ``parts`` random parts of near-equal size, each cut to its longest; ``rng`` on the CPU.
+
+    Fewer episodes than parts make a part each.
+    """
+    parts = min(parts, len(batch.mask))
     if parts == 1:
         return [batch]
     order = torch.randperm(len(batch.mask), generator=rng).to(batch.mask.device)
@@ -129,4 +138,4 @@ def split(batch: Batch, parts: int, rng: torch.Generator) -> list[Batch]:
 def shorten(batch: Batch) -> Batch:
     """The same episodes without the padding that all of them share."""
     spare = batch.mask.shape[1] - int(batch.mask.sum(1).max())
-    return batch.map(lambda x: x[:, : x.shape[1] - spare]) if spare else batch
+    return batch.map(lambda x: x[:, : x.shape[1] - spare] if x.dim() > 1 else x) if spare else batch

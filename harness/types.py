@@ -99,7 +99,7 @@ class Batch:
     terminated: Tensor  # [B,T] float32: 1 at a true end only, never at a time limit
     mask: Tensor  # [B,T] float32: 1 where this step happened
     extra: dict[str, Tensor] = field(default_factory=dict)
-    """What a loss's ``prepare`` computed once for all its epochs; each [B,...]."""
+    """What a loss's ``prepare`` computed once for all its epochs; each [B], [B,T,...] or [B,T+1,...]."""
 
     @property
     def valid(self) -> Tensor:

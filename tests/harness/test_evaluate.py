@@ -69,4 +69,6 @@ def test_greedy_play_does_not_depend_on_how_far_training_is(name: str) -> None:
     if "discrete" not in algorithm.actions:
         pytest.skip("no discrete actions")
     net = networks(algorithm, env.spec)
-    assert evaluate.run(env, algorithm, net, 0, 4, lambda k: k) == evaluate.run(env, algorithm, net, 10**9, 4, lambda k: k)
+    assert evaluate.run(env, algorithm, net, 0, 4, lambda k: k) == evaluate.run(
+        env, algorithm, net, 10**9, 4, lambda k: k
+    )

@@ -6,6 +6,8 @@ over the limit (epymarl#51, pymarl2#23).
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,8 +21,11 @@ from harness.replay import bytes_needed
 from harness.store import TrialFolder
 
 
+Make = Callable[..., Plan]
+
+
 @pytest.fixture
-def plan(fake_marl: ModuleType, tmp_path: Path):  # type: ignore[no-untyped-def]
+def plan(fake_marl: ModuleType, tmp_path: Path) -> Make:
     def of(*arguments: str) -> Plan:
         return make(parse(["suite=toy", "device=cpu", "algorithms=fake", f"results={tmp_path}", *arguments]))
 
@@ -36,7 +41,7 @@ def leave(plan: Plan, index: int, **values: object) -> TrialFolder:
     return folder
 
 
-def test_complete_trials_are_skipped_and_all_others_done(plan) -> None:  # type: ignore[no-untyped-def]
+def test_complete_trials_are_skipped_and_all_others_done(plan: Make) -> None:
     first = plan("seeds=3")
     assert [i.status for i in first.items] == ["new"] * 6
     for k, status in enumerate(("complete", "failed", "interrupted", "running", "complete")):
@@ -48,20 +53,18 @@ def test_complete_trials_are_skipped_and_all_others_done(plan) -> None:  # type:
     assert len(more.todo) == 6
 
 
-def test_a_running_trial_is_one_whose_lock_is_held(plan) -> None:  # type: ignore[no-untyped-def]
+def test_a_running_trial_is_one_whose_lock_is_held(plan: Make) -> None:
     first = plan("seeds=1")
     folder = leave(first, 0, status="running")
     handle = lock.acquire(folder.path)
     assert handle is not None
     assert lock.acquire(folder.path) is None
     assert plan("seeds=1").items[0].status == "running"
-    import os
-
     os.close(handle)
     assert plan("seeds=1").items[0].status == "interrupted"
 
 
-def test_a_damaged_record_is_work_to_do(plan) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_record_is_work_to_do(plan: Make) -> None:
     folder = leave(plan("seeds=1"), 0, status="complete")
     (folder.path / "trial.json").write_text('{"version": 1, "stat')
     assert plan("seeds=1").items[0].status == "damaged"
@@ -76,7 +79,7 @@ def test_a_damaged_record_is_work_to_do(plan) -> None:  # type: ignore[no-untype
         ("eval_episodes=3", "with eval_episodes=2, now it is 3"),
     ],
 )
-def test_other_settings_in_the_same_place_are_refused(plan, changed: str, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_other_settings_in_the_same_place_are_refused(plan: Make, changed: str, message: str) -> None:
     leave(plan("seeds=1"), 0, status="complete")
     with pytest.raises(UserError) as error:
         plan("seeds=1", changed)
@@ -87,20 +90,20 @@ def test_other_settings_in_the_same_place_are_refused(plan, changed: str, messag
     assert len(plan("seeds=1", changed, "name=other").todo) == 2
 
 
-def test_other_engines_are_never_mixed(plan, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_other_engines_are_never_mixed(plan: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(plan("seeds=1"), 0, status="complete")
     monkeypatch.setenv("TOY_ENGINE", "toy 2.0")
     with pytest.raises(UserError, match=r"engine=toy 1\.0, now it is toy 2\.0"):
         plan("tasks=three")
 
 
-def test_what_changes_no_number_may_change(plan) -> None:  # type: ignore[no-untyped-def]
+def test_what_changes_no_number_may_change(plan: Make) -> None:
     leave(plan("seeds=1"), 0, status="complete")
     again = plan("seeds=1", "checkpoint_every=7", "workers=1", "retries=0")
     assert [i.status for i in again.items] == ["complete", "new"]
 
 
-def test_replay_memory_is_estimated_and_refused_over_the_limit(plan, fake_marl: ModuleType) -> None:  # type: ignore[no-untyped-def]
+def test_replay_memory_is_estimated_and_refused_over_the_limit(plan: Make, fake_marl: ModuleType) -> None:
     alone = bytes_needed(fake_marl.Toy().spec("one"), 100)
     made = plan("workers=3", "seeds=2")
     assert [i.replay_bytes for i in made.items] == [alone] * 4
@@ -111,10 +114,10 @@ def test_replay_memory_is_estimated_and_refused_over_the_limit(plan, fake_marl: 
     assert "try workers=2" in str(error.value)
     with pytest.raises(UserError) as error:
         plan("workers=1", f"max_memory={alone // 2}")
-    assert "fake.buffer_episodes=4" in str(error.value) or "fake.buffer_episodes=50" in str(error.value)
+    assert "try fake.buffer_episodes=50" in str(error.value)
 
 
-def test_time_is_known_once_such_a_trial_is_complete(plan) -> None:  # type: ignore[no-untyped-def]
+def test_time_is_known_once_such_a_trial_is_complete(plan: Make) -> None:
     first = plan("seeds=3", "tasks=one", "workers=2")
     assert first.seconds is None
     for k, seconds in enumerate((10.0, 30.0)):

@@ -145,27 +145,33 @@ def test_what_a_trial_started_ends_with_it(go: Go) -> None:
     assert gone(pid)
 
 
-def test_a_trial_that_another_run_has_finished_is_not_begun(go: Go) -> None:
-    plan, outcome, _ = go("ok")
-    assert outcome.exit_code == 0
+def test_a_trial_that_another_run_has_finished_is_not_begun(fake_target: ModuleType, tmp_path: Path) -> None:
+    plan = make(parse(["suite=toy", "tasks=one", "algorithms=fake", "seeds=2", f"results={tmp_path}"]))
+    assert len(plan.todo) == 2
+    for item, status in zip(plan.items, ("complete", "failed"), strict=True):  # after the plan was made
+        TrialFolder.of(item.trial).update(status=status, reason="theirs", ended=time.time() + 60)
     display = Silent()
-    again = Runner(plan, display).run()  # a plan made before the first run finished
-    assert [e.status for e in again.endings.values()] == ["complete"]
-    assert ("started", 0) not in display.events
+    outcome = Runner(plan, display).run()
+    assert [(e.status, e.reason) for e in endings(plan, outcome)] == [("complete", "theirs"), ("failed", "theirs")]
+    assert outcome.exit_code == 1
+    assert display.events == [("complete", 0), ("failed", 1)]
 
 
-def test_a_damaged_trial_is_set_aside_and_redone(go: Go) -> None:
-    plan, _, _ = go("ok")
-    folder = TrialFolder.of(plan.items[0].trial)
-    (folder.path / "trial.json").write_text("{")
+def test_a_damaged_trial_is_set_aside_and_redone(go: Go, tmp_path: Path) -> None:
+    folder = tmp_path / "toy-quick/toy/one/fake/seed_0"
+    folder.mkdir(parents=True)
+    (folder / "trial.json").write_text("{")
+    (folder / "final.csv").write_text("env_steps,episode,return\n1,0,99\n")
     plan, outcome, display = go("ok")
     assert outcome.exit_code == 0
     assert record(plan, 0)["status"] == "complete"
-    aside = folder.path.with_name("seed_0.damaged-1")
+    aside = folder.with_name("seed_0.damaged-1")
     assert (aside / "trial.json.damaged").read_text() == "{"
+    assert (aside / "final.csv").exists()
     assert "damaged record, set aside" in display.said[0]
-    assert len((folder.path / "visits").read_text().split()) == 1
-    assert len(load(folder.path.parents[3]).trials) == 1  # readers see the new one alone
+    found = load(tmp_path)
+    assert len(found.trials) == 1  # readers see the new one alone
+    assert found.final["return"].max() == 1.0
 
 
 def test_set_aside_never_overwrites(tmp_path: Path) -> None:

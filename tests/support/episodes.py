@@ -244,6 +244,8 @@ def padded(batch: Batch, extra: int) -> Batch:
     """The same episodes with ``extra`` more steps of padding."""
 
     def longer(x: Tensor) -> Tensor:
+        if x.dim() == 1:
+            return x
         return torch.cat([x, x.new_zeros((x.shape[0], extra, *x.shape[2:]))], 1)
 
     return batch.map(longer).clean()
