@@ -19,7 +19,7 @@ from harness.types import Action, Batch, Continuous, Spec, Step
 
 @dataclass(frozen=True)
 class COVDN:
-    """COVDN (de Witt et al. 2020, arXiv 2003.06709v1): VDN for continuous actions, each agent maximising its Q_i by CEM."""
+    """COVDN (de Witt et al. 2020, arXiv 2003.06709v1): VDN for continuous actions, with CEM in place of the argmax."""
 
     gamma: float = 0.85
     """Discount."""
@@ -76,7 +76,7 @@ class COVDN:
     def td(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """The squared error of Q_tot(tau, u, s) to r + gamma Q^-_tot(tau', u', s'), u'_i = argmax Q_i(tau'_i, .) by CEM."""
+        """The squared error of Q_tot(tau, u, s) to r + gamma Q^-_tot(tau', u', s'), u' greedy by CEM."""
         agent, encoded = net["agent"], encode_history(net["agent"], batch)
         q_tot = net["mixer"](agent.value(encoded[:, :-1], batch.action), batch.state[:, :-1])
         with torch.no_grad():

@@ -28,7 +28,7 @@ from harness.types import Action, Batch, Spec, Step
 
 @dataclass(frozen=True)
 class FACMAC:
-    """FACMAC (Peng et al. 2021, arXiv 2003.06709): one centralised gradient through a factored critic, all actions current.
+    """FACMAC (Peng et al. 2021, arXiv 2003.06709): a centralised gradient through a factored critic.
 
     Actions of a critic are vectors: as they are when continuous, one-hot when discrete.
     """
@@ -116,7 +116,7 @@ class FACMAC:
     def critic_loss(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 5: the squared error of Q_tot(s, u) to y, the TD(lambda) return of Q^-_tot(s', mu^-_1(tau_1'), ..., mu^-_n(tau_n'))."""
+        """Eq. 5: the squared error of Q_tot(s, u) to y, the TD(lambda) return of Q^-_tot(s', mu^-(tau'))."""
         with torch.no_grad():
             best = self._greedy(target["actor"], batch)
             v = target["mixer"](target["critic"].value(encode(target["critic"], batch), best), batch.state)

@@ -21,7 +21,7 @@ from harness.types import Action, Batch, Spec, Step
 
 @dataclass(frozen=True)
 class IPPO:
-    """IPPO (de Witt et al. 2020, arXiv 2011.09533): PPO with local critics V(o_i). Equations of Schulman et al. 2017."""
+    """IPPO (de Witt et al. 2020, arXiv 2011.09533): PPO with local critics. Equations: Schulman et al. 2017."""
 
     gamma: float = 0.99
     """Discount."""

@@ -20,7 +20,7 @@ from harness.types import Action, Batch, Spec, Step
 
 @dataclass(frozen=True)
 class IQL:
-    """IQL (Tan 1993; Tampuu et al. 2017): every agent learns its own Q_i from the team's reward; double Q-learning, GRU."""
+    """IQL (Tan 1993; Tampuu et al. 2017): each agent learns its own Q_i from the team's reward."""
 
     gamma: float = 0.99
     """Discount."""
@@ -71,7 +71,7 @@ class IQL:
     def td(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """The squared error of each living agent's Q_i(tau_i, u_i) to r + gamma Q^-_i(tau_i', argmax Q_i(tau_i', .))."""
+        """The squared error of each living Q_i(tau_i, u_i) to r + gamma Q^-_i(tau_i', argmax Q_i(tau_i', .))."""
         q = all_utilities(net, batch)
         q_taken = chosen(q[:, :-1], batch.action)
         with torch.no_grad():

@@ -116,10 +116,10 @@ class MCEM:
     def critic_loss(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """The squared error of Q_tot(s_t, u_t) to the multi-step Sarsa target with Retrace, all of it from target networks:
+        """The squared error of Q_tot(s_t, u_t) to the Sarsa target with Retrace, from target networks:
 
-        y_t = r_t + gamma (1-d_t) [ V_{t+1} + c_{t+1} (y_{t+1} - Q^-_tot(s_{t+1}, u_{t+1})) ],   V_t = Q^-_tot(s_t, u'_t),
-        u' ~ pi^-,   c_t = lambda min(1, max(floor, prod_i pi^-i(u^i_t) / beta^i(u^i_t))).
+        y_t = r_t + gamma (1-d_t) [ V_{t+1} + c_{t+1} (y_{t+1} - Q^-_tot(s_{t+1}, u_{t+1})) ],   V_t = Q^-_tot(s_t,
+        u'_t), u' ~ pi^-,   c_t = lambda min(1, max(floor, prod_i pi^-i(u^i_t) / beta^i(u^i_t))).
         """
         with torch.no_grad():
             pi = self._pi(target["actor"], batch)  # [B,T+1,N]

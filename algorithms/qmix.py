@@ -89,7 +89,7 @@ class QMIX:
     def td(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 6: the squared error of Q_tot(tau, u, s) to y = r + gamma Q^-_tot(tau', argmax_u' Q_tot(tau', u', s'), s').
+        """Eq. 6: the squared error of Q_tot(tau, u, s) to r + gamma Q^-_tot(tau', argmax_u' Q_tot(tau', u', s'), s').
 
         The joint argmax is every agent's own (eq. 4 and 5: the mixer is monotonic).
         """
@@ -105,7 +105,7 @@ class QMIX:
     # read by the diagnostics
 
     def policy(self, net: nn.ModuleDict, batch: Batch) -> Categorical:
-        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for the greedy policy."""
+        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for greedy."""
         avail = None if batch.avail is None else batch.avail[:, :-1]
         return categorical(all_utilities(net, batch)[:, :-1], avail)
 

@@ -91,7 +91,7 @@ class VDN:
     # read by the diagnostics
 
     def policy(self, net: nn.ModuleDict, batch: Batch) -> Categorical:
-        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for the greedy policy."""
+        """Softmax of the utilities over legal actions, temperature 1, [B,T,N]: a smooth stand-in for greedy."""
         avail = None if batch.avail is None else batch.avail[:, :-1]
         return categorical(all_utilities(net, batch)[:, :-1], avail)
 

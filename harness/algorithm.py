@@ -75,10 +75,8 @@ class Algorithm(Protocol):
         """Fresh networks, children named as in the paper."""
         ...
 
-    def act(
-        self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None
-    ) -> Action:
-        """Decentralised: agent i's action reads only its own observations. ``memory`` is None at an episode's first step.
+    def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
+        """Decentralised: agent i reads only its own observations. ``memory`` is None at an episode's first step.
 
         With ``rng`` None it acts greedily and without randomness (evaluation).
         """

@@ -1,8 +1,10 @@
 """Complete, atomic state of a running trial.
 
 ``checkpoint.pt`` holds networks, targets, optimisers, every generator, counters, running means and the size of every
-table; the replay's episodes lie beside it in ``replay/<first>.pt``, each checkpoint adding only those played since the one
-before, and whole parts going when the ring has overwritten them. Everything is read with ``weights_only``: no code runs.
+table; the replay's episodes lie beside it in ``replay/<first>.pt``, each checkpoint adding only those played since
+the one
+before, and whole parts going when the ring has overwritten them. Everything is read with ``weights_only``: no code
+runs.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def _read(path: Path, device: torch.device | str = "cpu") -> Any:
     except FileNotFoundError:
         raise
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+        what = str(error).splitlines()[0] if str(error) else ""
+        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}: {what})") from error
 
 
 def save(folder: Path, state: dict[str, Any], replay: Replay | None) -> None:

@@ -70,7 +70,8 @@ def check(step: Step, moment: int) -> None:
 def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episodes, Batch | None]:
     """Play one whole episode in every environment, finished ones idling until the last is done.
 
-    Every environment gives exactly one episode, however long: no bias to short ones. ``keep`` False leaves out the batch.
+    Every environment gives exactly one episode, however long: no bias to short ones. ``keep`` False leaves out the
+    batch.
     """
     step = seen(env.reset(seed))
     recorder = _Recorder() if keep else None

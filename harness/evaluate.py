@@ -18,7 +18,8 @@ def run(
     """``count`` greedy episodes: {"return": [...], "length": [...], each outcome: [...]}, one value an episode.
 
     Rounds of one episode an environment, the ``k``-th seeded by ``seed(k)``; each environment has the same share. Of a
-    last round that is not needed whole the first environments count, which says nothing about how long their episodes are.
+    last round that is not needed whole the first environments count, which says nothing about how long their episodes
+    are.
     """
     found: dict[str, list[float]] = {"return": [], "length": [], **{name: [] for name in env.spec.outcomes}}
     for k in range(-(-count // env.num_envs)):

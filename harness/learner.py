@@ -32,8 +32,8 @@ class Learner:
     def update(self, batch: Batch, progress: float, rng: torch.Generator, order: torch.Generator) -> dict[str, Tensor]:
         """One pass of every loss over ``batch``. Returns each metric's mean over its gradient steps.
 
-        ``progress`` in [0,1] is the share of the budget used; ``rng`` (on the device) is for the losses, ``order`` (CPU) for
-        shuffling minibatches.
+        ``progress`` in [0,1] is the share of the budget used; ``rng`` (on the device) is for the losses, ``order``
+        (CPU) for shuffling minibatches.
         """
         metrics: dict[str, Tensor] = {}
         for k, (loss, optimiser, params) in enumerate(zip(self.losses, self.optimisers, self.parameters, strict=True)):
@@ -62,7 +62,7 @@ class Learner:
     ) -> dict[str, Tensor]:
         value, metrics = loss.of(self.net, self.target, batch, rng)
         optimiser.zero_grad(set_to_none=True)
-        value.backward(inputs=params)
+        value.backward(inputs=params)  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(params, loss.clip, foreach=True)
         optimiser.step()
         return {name: m.detach() for name, m in metrics.items()} | {"grad_norm": norm}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ class RecurrentAgent(nn.Module):
     def __init__(self, spec: Spec, outputs: int, hidden: int = 64) -> None:
         super().__init__()
         self.discrete = spec.action.kind == "discrete"
-        self.sizes = (spec.obs_dim, spec.action.dim, spec.n_agents)
+        self.sizes = [spec.obs_dim, spec.action.dim, spec.n_agents]
         self.embed = nn.Linear(sum(self.sizes), hidden)
         self.gru = nn.GRU(hidden, hidden)
         self.head = nn.Linear(hidden, outputs)
@@ -40,7 +41,7 @@ class RecurrentAgent(nn.Module):
         ``hidden`` [1,B*N,H], None for zero. Returns outputs [B,T,N,outputs] and the last hidden state [1,B*N,H].
         """
         b, t, n, _ = obs.shape
-        from_obs, from_action, from_id = self.embed.weight.split(self.sizes, dim=1)
+        from_obs, from_action, from_id = torch.split(self.embed.weight, self.sizes, dim=1)
         x = F.linear(obs.transpose(0, 1), from_obs, self.embed.bias) + from_id.t()  # [T,B,N,H]
         if last_action is not None:
             before = last_action.transpose(0, 1)
@@ -62,6 +63,6 @@ def last_actions(batch: Batch) -> Tensor:
 def mlp(sizes: tuple[int, ...]) -> nn.Sequential:
     """Linear layers of the given sizes with ReLU between them."""
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (a, b) in enumerate(itertools.pairwise(sizes)):
         layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
     return nn.Sequential(*layers)

@@ -1,4 +1,4 @@
-"""Names -> entry points. Built-ins and third parties are found the same way; nothing is imported before it is asked for.
+"""Names -> entry points. Built-ins and third parties are found alike; nothing is imported before it is asked for.
 
 A method is registered by its package's metadata, a suite likewise::
 

@@ -6,8 +6,8 @@ One folder a trial, ``results/<experiment>/<suite>/<task>/<algorithm>/seed_<k>/`
     metrics.csv       env_steps, metric, value                         training, one row a number
     evaluations.csv   env_steps, episode, return, length, <outcomes>   one row a greedy episode
     final.csv         the same columns: the best policy on fresh episodes (env_steps: when it was the best)
-    timings.csv       env_steps, updates, seconds                      the only file that differs between identical trials
-    cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
+    timings.csv       env_steps, updates, seconds                      the only file that differs between identical
+    trials cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
     log.txt           what the trial printed, with the traceback of a failure
     checkpoint.pt     complete state, to continue from; best.pt: networks of the best evaluation
 
@@ -50,7 +50,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -54,7 +54,7 @@ def build(trial: Trial) -> tuple[Algorithm, Suite, Task, Budget]:
 
 
 def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch.device) -> nn.ModuleDict:
-    """Networks at their seeded start. Layers draw their first values from torch's global generator, which is put back."""
+    """Networks at their seeded start. Layers draw from torch's global generator, which is put back."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return algorithm.networks(env.spec).to(device)
@@ -246,8 +246,8 @@ class Loop:
 
     def _write(self, table: str, env_steps: int, found: dict[str, list[float]]) -> None:
         columns = ("env_steps", "episode", *found)
-        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in enumerate(zip(*found.values(), strict=True))]
-        self.folder.append(table, columns, rows)
+        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in enumerate(zip(*found.values(),
+        strict=True))] self.folder.append(table, columns, rows)
 
     # -- record, checkpoint, progress -----------------------------------------------------------------------------
 
@@ -259,12 +259,13 @@ class Loop:
             settings=dict(trial.settings), engine=trial.settings["engine"], metric=self.task.metric,
             bounds=list(self.task.bounds), references=dict(self.task.references), device=trial.device,
             parameters={name: sum(p.numel() for p in child.parameters()) for name, child in net.items()},
-            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes, **provenance(trial.device),
+            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes,
+            **provenance(trial.device),
         )  # fmt: skip
 
     def _costs(self) -> dict[str, Any]:
         updates = self.learner.updates
-        record = getattr(self.env, "record", dict)()
+        record: dict[str, Any] = getattr(self.env, "record", dict)()
         return {
             "env_steps": self.env_steps, "updates": updates, "episodes": self.learner.episodes,
             "samples_per_update": self.transitions / updates if updates else None,

@@ -34,11 +34,12 @@ def cross_entropy_maximum(
     value: Callable[[Tensor], Tensor], shape: tuple[int, ...], box: Continuous, rng: torch.Generator | None,
     samples: int, elites: int, iterations: int, device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """An action [*shape,U] near the maximum of ``value`` ([S,*shape,U] -> [S,*shape]), for each of ``shape`` on its own.
+    """An action [*shape,U] near the maximum of ``value`` ([S,*shape,U] -> [S,*shape]), one for each of ``shape``.
 
-    Gaussians start at the middle of the box with its half-width as deviation and are fitted ``iterations`` times to the best
-    ``elites`` of ``samples``; the best sample of all is returned. With ``rng`` None a fixed stream is drawn from, so that
-    evaluation consumes no randomness.
+    Gaussians start at the middle of the box with its half-width as deviation and are fitted ``iterations`` times to
+    the best
+    ``elites`` of ``samples``; the best sample of all is returned. With ``rng`` None a fixed stream is drawn from, so
+    that evaluation consumes no randomness.
     """
     rng = rng or torch.Generator(device).manual_seed(0)
     middle, half = (box.high + box.low) / 2, (box.high - box.low) / 2

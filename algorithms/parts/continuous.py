@@ -29,7 +29,7 @@ def maximising(agent: RecurrentUtility, encoded: Tensor, rng: torch.Generator | 
 def act_by_cem(
     agent: RecurrentUtility, step: Step, memory: Any, noise: float, rng: torch.Generator | None, cem: dict[str, int]
 ) -> Action:
-    """Each agent alone: its best action plus Gaussian noise (half-widths of the box), clipped; no noise when ``rng`` is None."""
+    """Each agent alone: its best action plus Gaussian noise (in half-widths), clipped; none when ``rng`` is None."""
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     encoded, hidden = agent.agent(step.obs.unsqueeze(1), last, hidden)
     best = maximising(agent, encoded, rng, cem).squeeze(1)

@@ -23,8 +23,8 @@ class Weights(NamedTuple):
 class HyperMixer(nn.Module):
     """QMIX's mixing network (Rashid et al. 2018, fig. 2): two layers whose weights are functions of the state.
 
-    Q_tot = w2 . elu(W1 q + b1) + b2, with |W1|, |w2| when ``monotonic`` (so dQ_tot/dQ_i >= 0), and as they come when not
-    (FACMAC-nonmonotonic, Peng et al. 2021).
+    Q_tot = w2 . elu(W1 q + b1) + b2, with |W1|, |w2| when ``monotonic`` (so dQ_tot/dQ_i >= 0), and as they come when
+    not (FACMAC-nonmonotonic, Peng et al. 2021).
     """
 
     def __init__(self, n_agents: int, state_dim: int, embed: int = 32, hyper: int = 64, monotonic: bool = True) -> None:

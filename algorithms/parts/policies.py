@@ -69,7 +69,7 @@ class Actor(nn.Module):
     def forward(
         self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None
     ) -> tuple[Distribution, Tensor]:
-        """Whole sequences at once, arguments as ``RecurrentAgent``'s: the policies [B,T,N] and the last hidden state."""
+        """Whole sequences, arguments as ``RecurrentAgent``'s: the policies [B,T,N] and the last hidden state."""
         out, hidden = self.agent(obs, last_action, hidden)
         if self.box is None:
             return categorical(out, avail), hidden
@@ -165,7 +165,7 @@ def one_hot(logits: Tensor, avail: Tensor | None) -> Tensor:
 
 
 def gumbel_softmax(logits: Tensor, avail: Tensor | None, rng: torch.Generator) -> Tensor:
-    """One-hot samples of softmax(logits) with the relaxed sample's gradient (Jang et al. 2017, straight through), [...,A].
+    """One-hot samples of softmax(logits) with the relaxed one's gradient (Jang et al. 2017), [...,A].
 
     Temperature 1, as in FACMAC's code.
     """

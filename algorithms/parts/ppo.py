@@ -26,7 +26,7 @@ def normalised(advantage: Tensor, mask: Tensor) -> Tensor:
 def clipped_objective(
     pi: Distribution, batch: Batch, advantage: Tensor, clip_ratio: float, mask: Tensor
 ) -> tuple[Tensor, Metrics]:
-    """Eq. 7, L_clip, with each agent's own ratio, and its metrics; ``advantage`` [B,T,N] or [B,T,1], ``mask`` [B,T,N]."""
+    """Eq. 7, L_clip, with each agent's own ratio, and metrics; ``advantage`` [B,T,N] or [B,T,1], ``mask`` [B,T,N]."""
     ratio = (pi.log_prob(batch.action) - batch.log_prob).exp()
     clipped = ratio.clamp(1 - clip_ratio, 1 + clip_ratio)
     gain = masked_mean(torch.min(ratio * advantage, clipped * advantage), mask)

@@ -1,7 +1,7 @@
 """Targets and advantages, computed backwards over whole padded episodes.
 
-All take T steps; ``value`` is indexed by moments, T+1 of them. ``terminated`` [B,T] is 1 at true ends only: there nothing
-follows. At a time limit (and wherever an episode's record ends) the value of the last moment follows.
+All take T steps; ``value`` is indexed by moments, T+1 of them. ``terminated`` [B,T] is 1 at true ends only: there
+nothing follows. At a time limit (and wherever an episode's record ends) the value of the last moment follows.
 """
 
 from __future__ import annotations
