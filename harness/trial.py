@@ -246,8 +246,9 @@ class Loop:
 
     def _write(self, table: str, env_steps: int, found: dict[str, list[float]]) -> None:
         columns = ("env_steps", "episode", *found)
-        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in enumerate(zip(*found.values(),
-        strict=True))] self.folder.append(table, columns, rows)
+        episodes_of = enumerate(zip(*found.values(), strict=True))
+        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in episodes_of]
+        self.folder.append(table, columns, rows)
 
     # -- record, checkpoint, progress -----------------------------------------------------------------------------
 
@@ -316,12 +317,9 @@ class Loop:
             self._speed = recent if not self._speed else 0.7 * self._speed + 0.3 * recent
         if phase != "starting":
             self._spoke = (now, steps)
-        self.tell(
-            Progress(
-                min(steps, self.budget.env_steps), self.budget.env_steps, getattr(self, "_speed", 0.0), phase,
-                self.task.metric, getattr(self, "last_eval", None),
-            )  # fmt: skip
-        )
+        total, last = self.budget.env_steps, getattr(self, "last_eval", None)
+        speed = getattr(self, "_speed", 0.0)
+        self.tell(Progress(min(steps, total), total, speed, phase, self.task.metric, last))
 
 
 def _mean(values: list[float]) -> float:

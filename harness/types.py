@@ -108,8 +108,8 @@ class Batch:
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Batch:
         """``f`` applied to every tensor."""
-        changed = {k: v if v is None else f(v) for k, v in self.tensors().items()}
-        return Batch(**changed, extra={k: f(v) for k, v in self.extra.items()})
+        changed: dict[str, Any] = {k: v if v is None else f(v) for k, v in self.tensors().items()}
+        return dataclasses.replace(self, **changed, extra={k: f(v) for k, v in self.extra.items()})
 
     def tensors(self) -> dict[str, Tensor | None]:
         """Fields by name, ``extra`` left out."""
