@@ -19,7 +19,7 @@ STATISTICS = {"mean": "Mean", "median": "Median", "iqm": "IQM"}
 
 def tables(study: Study) -> dict[str, Table]:
     """All tables that the study has data for, by name."""
-    made = [final_scores(study), aggregates(study), pairs(study)]
+    made = [final_by_task(study), final_scores(study), aggregates(study), pairs(study)]
     made += [reached(study, "env_steps" if study.options.match == "env_steps" else study.options.match)]
     made += [reached(study, "seconds") if study.reached_seconds else None]
     made += [fairness(study), seeds(study), cdm(study), settings(study), provenance(study)]
@@ -52,6 +52,26 @@ def final_scores(study: Study) -> Table:
     )
     columns = ("Task", "Method", "Seeds", *STATISTICS.values())
     return Table("final_scores", "Final scores", caption, columns, tuple(rows), pd.DataFrame(data), labels=2)
+
+
+def final_by_task(study: Study) -> Table | None:
+    """Task by method, the table of a paper; None for one task, or for more methods than a page holds."""
+    names = study.algorithms
+    if len(study.endpoints) < 2 or len(names) > 8:
+        return None
+    rows, data = [], []
+    for end in study.endpoints:
+        form = _form(end.task)
+        means = {a: study.finals[a, end.task.key]["mean"] for a in names if a in end.values}
+        best = max(e.value for e in means.values())
+        row = [
+            Cell(words.estimate(means[a], form), strong=means[a].value == best) if a in means else "–" for a in names
+        ]
+        rows.append(cells([end.task.name, *row]))
+        data.append({"task": end.task.key, **{a: e.value for a, e in means.items()}})
+    metrics = words.join(sorted({t.label for t in study.tasks}))
+    caption = f"Mean {metrics} with 95% intervals over seeds; the highest of a task is bold. {basis(study)}"
+    return Table("final_by_task", "Final scores by task", caption, ("Task", *names), tuple(rows), pd.DataFrame(data))
 
 
 def aggregates(study: Study) -> Table | None:
@@ -87,7 +107,8 @@ def pairs(study: Study) -> Table | None:
         verdict = {"above": f"{p.a} above", "below": f"{p.b} above"}.get(p.verdict, p.verdict)
         more = "" if p.verdict in ("above", "below") else "no" if p.more_seeds is None else f"{p.more_seeds} more"
         texts = [
-            p.task.name, p.a, p.b, words.estimate(p.difference, form), words.estimate(p.improvement, lambda x: f"{x:.2f}"),
+            p.task.name, p.a, p.b, words.estimate(p.difference, form),
+            words.estimate(p.improvement, lambda x: words.value(x, 2)),
             words.p_value(p.welch_holm), words.p_value(p.mann_whitney_holm),
             "–" if p.hedges_g is None else words.value(p.hedges_g, 2), words.value(p.cliff_delta, 2),
         ]  # fmt: skip
@@ -102,7 +123,8 @@ def pairs(study: Study) -> Table | None:
             {"task": p.task.key, **flat, **ends, "seeds_a": p.seeds[0], "seeds_b": p.seeds[1], "verdict": p.verdict}
         )
     caption = (
-        f"A − B of the means with 95% intervals; P(A > B) with Newcombe's interval; p values adjusted by Holm over these "
+        "A − B of the means with 95% intervals; P(A > B) with Newcombe's interval; p values adjusted by Holm "
+        "over these "
         f"{len(rows)} comparisons; Hedges' g; Cliff's δ. Verdict at 5% of the adjusted Welch test (Mann-Whitney where "
         "neither has a spread). More seeds: what each method would need beyond its own to show the observed difference "
         "with 80% power (“no”: cannot be said, or over 1,000)."
@@ -131,8 +153,10 @@ def reached(study: Study, axis: Axis) -> Table | None:
     if not rows:
         return None
     caption = (
-        f"{AXES[axis].capitalize()} until the first greedy evaluation at or above a share of the best method's mean final "
-        "score (on the scale from the task's lower bound): median over seeds with its 95% interval; in brackets how many "
+        f"{AXES[axis].capitalize()} until the first greedy evaluation at or above a share of the best "
+        "method's mean final "
+        "score (on the scale from the task's lower bound): median over seeds with its 95% interval; in "
+        "brackets how many "
         "seeds got there. “–”: at most half of them did; ∞: the interval reaches to seeds that never did."
     )
     name = "time_to_score" if axis == "seconds" else "steps_to_score"
@@ -179,7 +203,8 @@ def fairness(study: Study) -> Table:
     ]
     data = pd.DataFrame([{"algorithm": a, **{c: row[c].text for c in found.columns}} for a, row in found.rows.items()])
     caption = (
-        "Median over seeds, lowest – highest over tasks. Marked: differs between methods on a task (wall time and memory: "
+        "Median over seeds, lowest – highest over tasks. Marked: differs between methods on a task (wall "
+        "time and memory: "
         "by more than a tenth)."
     )
     columns = ("Method", *(c[0].upper() + c[1:] for c in found.columns))
@@ -199,10 +224,11 @@ def seeds(study: Study) -> Table:
                 when = "–" if run.final_steps is None else words.steps_text(run.final_steps)
                 last = form(run.values[-1]) if len(run.values) else "–"
                 rows.append(cells([task.name, a, run.seed, own, counted, when, last]))
-                data.append({"task": task.key, "algorithm": a, "seed": run.seed, "final": run.final,
-                             "episodes": run.final_episodes, "best_at": run.final_steps, "trial": run.trial})  # fmt: skip
+                measured = {"final": run.final, "episodes": run.final_episodes, "best_at": run.final_steps}
+                data.append({"task": task.key, "algorithm": a, "seed": run.seed, **measured, "trial": run.trial})
     caption = (
-        "Absolute metric of each seed's best policy. The interval is Wilson's over the final episodes: how well this one "
+        "Absolute metric of each seed's best policy. The interval is Wilson's over the final episodes: how "
+        "well this one "
         "policy is measured, which says nothing of the method; never used across seeds."
     )
     columns = ("Task", "Method", "Seed", "Final", "Wilson 95% over episodes", "Best at step", "Last evaluation")

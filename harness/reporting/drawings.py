@@ -47,14 +47,14 @@ def _span_of(task: TaskInfo, values: Iterable[float]) -> tuple[float, float]:
 
 
 def _reference_lines(axes: Axes, task: TaskInfo, limits: tuple[float, float]) -> None:
-    """Known values beside the curves, named at the right edge, where they are inside the axis."""
+    """Known values beside the curves, named at the left edge, where they are inside the axis."""
     for name, value in sorted(task.references.items(), key=lambda item: item[1]):
         if limits[0] <= value <= limits[1]:
             axes.axhline(value, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             above = value < limits[1] - 0.1 * (limits[1] - limits[0])
             axes.annotate(
-                name, (1.0, value), xycoords=("axes fraction", "data"), xytext=(-2, 1.5 if above else -1.5),
-                textcoords="offset points", ha="right", va="bottom" if above else "top", fontsize=7, color=MUTED,
+                name, (0.0, value), xycoords=("axes fraction", "data"), xytext=(3, 1.5 if above else -1.5),
+                textcoords="offset points", ha="left", va="bottom" if above else "top", fontsize=7, color=MUTED,
             )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
     for task in study.tasks:
         found = {a: study.curves[a, task.key] for a in study.algorithms if (a, task.key) in study.curves}
         if found:
-            panels.append(Panel(task.name, _curve_panel(task, found, look)))
+            panels.append(Panel(task.name, _curve_panel(task, found, look), _size(study)))
         for a, c in found.items():
             rows.append(_curve_rows(c, "env_steps", task=task.key, algorithm=a))
     if not panels:
@@ -75,6 +75,11 @@ def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
         "pointwise. No smoothing."
     )
     return Drawing("learning_curves", "Learning curves", caption, tuple(panels), pd.concat(rows), tuple(look.items()))
+
+
+def _size(study: Study) -> tuple[float, float]:
+    """Few tasks have larger panels."""
+    return (4.8, 3.2) if len(study.tasks) <= 2 else (3.4, 2.5)
 
 
 def _curve_panel(task: TaskInfo, found: Mapping[str, Curve], look: Mapping[str, Look]) -> Any:
@@ -103,7 +108,7 @@ def final_scores(study: Study, look: Mapping[str, Look]) -> Drawing:
     panels, rows = [], []
     for end in study.endpoints:
         names = [a for a in study.algorithms if a in end.values]
-        panels.append(Panel(end.task.name, _final_panel(study, end.task, names, look), _tall(len(names))))
+        panels.append(Panel(end.task.name, _final_panel(study, end.task, names, look), _tall(study, len(names))))
         for a in names:
             e = study.finals[a, end.task.key]["mean"]
             ends = {"task": end.task.key, "algorithm": a, "mean": e.value, "low": e.low, "high": e.high, "seeds": e.n}
@@ -122,8 +127,8 @@ def basis(study: Study) -> str:
     return " ".join(f"{', '.join(tasks)}: {words}." for words, tasks in found.items())
 
 
-def _tall(rows: int) -> tuple[float, float]:
-    return 3.4, 0.95 + 0.34 * rows
+def _tall(study: Study, rows: int) -> tuple[float, float]:
+    return _size(study)[0], 0.95 + 0.34 * rows
 
 
 def _final_panel(study: Study, task: TaskInfo, names: Sequence[str], look: Mapping[str, Look]) -> Any:

@@ -77,6 +77,8 @@ class Drawing:
             handles = [handle(name, look) for name, look in self.legend]
             per_row = max(1, min(len(handles), int(width / 1.1)))
             figure.legend(handles=handles, loc="outside lower center", ncols=per_row)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, not again for each file format
         return figure
 
     def save(self, folder: Path) -> list[Path]:

@@ -14,18 +14,25 @@ def sentences(study: Study) -> list[str]:
         f"Methods are compared at equal {AXES[o.match]}.",
         f"Intervals are 95% percentile bootstrap intervals ({o.resamples:,} resamples, seed {o.seed}) with percentiles "
         "widened for small samples (Hesterberg 2015). Over several tasks resampling is stratified by task.",
-        f"Learning curves: {o.statistic} over seeds at the steps that all seeds of a method have; the band is pointwise.",
+        f"Learning curves: {o.statistic} over seeds at the steps that all seeds of a method have; the band is "
+        "pointwise.",
         "IQM: mean of the middle half (a quarter of the values is left out at each end, rounded down).",
-        "P(A > B): share of pairs of seeds in which A is higher, ties half; on one task with Newcombe's score interval, "
-        "over tasks the mean with the stratified bootstrap.",
+        "P(A > B): share of pairs of seeds in which A is higher, ties half, with Newcombe's score interval; over tasks "
+        "the mean, the tasks' intervals combined by Zou and Donner's rule. (A bootstrap has no width where "
+        "one method's "
+        "seeds are all above the other's.)",
         "Tests: Welch's t and Mann-Whitney U, two-sided, p adjusted by Holm over all comparisons of the report "
-        "(each test a family). Power: two-sample t test at 5%, 80% power, at the observed standardised difference.",
+        ""
+        "(each test a family). Seeds missing: two-sample t test, 80% power at the observed standardised difference and "
+        "at the level that Holm's procedure holds the comparison against.",
         "With fewer than three seeds nothing is estimated but the value itself.",
     ]
     if study.overall is not None:
         made.append(
-            "Normalised scores use the bounds that the suite declares for a task, never the results. Median: over tasks, of "
-            "the mean over seeds. Optimality gap: mean shortfall to 1. Numbers over tasks use the tasks that all methods have."
+            "Normalised scores use the bounds that the suite declares for a task, never the results. Median: "
+            "over tasks, of "
+            "the mean over seeds. Optimality gap: mean shortfall to 1. Numbers over tasks use the tasks that all "
+            "methods have."
         )
     if study.overall is not None and study.overall.ranks is not None:
         made.append("Ranks: Friedman's test on the tasks' mean scores and Nemenyi's critical difference at 5%.")

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.reporting import content, method, summary
 from harness.reporting.drawings import drawings
 from harness.reporting.figures import Drawing
-from harness.reporting.style import LIGHT, SVG_DASHES, DASHES, Look, looks
+from harness.reporting.style import DASHES, LIGHT, SVG_DASHES, Look, looks
 from harness.reporting.tables import Table
 
 FORMATS = ("html", "md")
@@ -102,7 +102,8 @@ class _Lenient(dict[str, Any]):
 def _view(d: Drawing) -> dict[str, Any]:
     legend = [(name, Markup(_legend_mark(look))) for name, look in d.legend]
     svgs = [Markup(s) for s in d.svgs()]
-    return {"name": d.name, "caption": d.caption, "svgs": svgs, "legend": legend}
+    wide = max(p.size[0] for p in d.panels) > 4 or d.columns < 3
+    return {"name": d.name, "wide": wide, "caption": d.caption, "svgs": svgs, "legend": legend}
 
 
 def _legend_mark(look: Look) -> str:
@@ -115,7 +116,7 @@ def _legend_mark(look: Look) -> str:
         "v": '<path d="M17 11.4 21 3.6H13Z"/>',
         "D": '<path d="M17 2.4 21.6 7 17 11.6 12.4 7Z"/>',
         "P": '<path d="M15.4 3h3.2v2.4H21v3.2h-2.4V11h-3.2V8.6H13V5.4h2.4Z"/>',
-        "X": '<path d="M13.5 4.6 14.9 3.2 17 5.4 19.1 3.2 20.5 4.6 18.4 7 20.5 9.4 19.1 10.8 17 8.6 14.9 10.8 13.5 9.4 15.6 7Z"/>',
+        "X": '<path d="m13.5 4.6 1.4-1.4L17 5.4l2.1-2.2 1.4 1.4L18.4 7l2.1 2.4-1.4 1.4L17 8.6l-2.1 2.2-1.4-1.4Z"/>',
         "*": '<path d="m17 2.2 1.3 3.3 3.5.2-2.7 2.3.9 3.4-3-1.9-3 1.9.9-3.4-2.7-2.3 3.5-.2Z"/>',
     }
     dashes = f' stroke-dasharray="{dash}"' if dash else ""

@@ -64,10 +64,12 @@ def versus(study: Study) -> list[str]:
     """The best method (or each, against the baseline) in words."""
     if study.options.baseline is not None:
         others = sorted({p.a for p in study.pairs})
-        return [_against(a, study.options.baseline, [p for p in study.pairs if p.a == a]) for a in others]
+        return [_against(study, a, study.options.baseline, [p for p in study.pairs if p.a == a]) for a in others]
     order = _order(study)
     best = order[0]
-    return [_against(best, b, [_facing(p, best) for p in study.pairs if {p.a, p.b} == {best, b}]) for b in order[1:]]
+    return [
+        _against(study, best, b, [_facing(p, best) for p in study.pairs if {p.a, p.b} == {best, b}]) for b in order[1:]
+    ]
 
 
 def _facing(pair: Pair, a: str) -> Pair:
@@ -78,7 +80,7 @@ def _facing(pair: Pair, a: str) -> Pair:
     return Pair(**{**pair.__dict__, "a": pair.b, "b": pair.a, "difference": turned, "seeds": pair.seeds[::-1]})
 
 
-def _against(a: str, b: str, pairs: list[Pair]) -> str:
+def _against(study: Study, a: str, b: str, pairs: list[Pair]) -> str:
     if not pairs:
         return f"{a} and {b} have no task in common."
     above = [p for p in pairs if p.verdict == "above"]
@@ -87,15 +89,23 @@ def _against(a: str, b: str, pairs: list[Pair]) -> str:
     blind = [p for p in pairs if p.verdict == "not estimable"]
     if len(pairs) == 1:
         return _single(a, b, pairs[0])
-    parts = [f"{a} is above {b} on {len(above)} of {words.plural(len(pairs), 'task')}"]
+    parts = [f"{a} is above {b} on {len(above) or 'none'} of {words.plural(len(pairs), 'task')}"]
     if below:
         parts.append(f"below on {len(below)} ({words.join([p.task.name for p in below])})")
     text = " and ".join(parts)
     if open_:
-        text += f"; no difference is shown on {_open_text(open_)}"
+        text += f"; no difference shown on {_open_text(open_)}"
     if blind:
         text += f"; not estimable on {words.join([p.task.name for p in blind])} (too few seeds, or no spread)"
-    return text + "."
+    return f"{text}{_odds(study, a, b)}."
+
+
+def _odds(study: Study, a: str, b: str) -> str:
+    """P(a > b) over all tasks."""
+    e = None if study.overall is None else study.overall.improvement.get((a, b))
+    return (
+        "" if e is None else f". Over all tasks P({a} > {b}) is {words.estimate(e, partial(words.value, decimals=2))}"
+    )
 
 
 def _open_text(pairs: list[Pair]) -> str:
@@ -107,8 +117,8 @@ def _missing(pair: Pair) -> str:
     if pair.difference.value == 0:
         return "equal means"
     if pair.more_seeds is None:
-        return "over 1,000 seeds would be needed"
-    return f"{words.plural(pair.more_seeds, 'more seed')} would be needed"
+        return "over 1,000 seeds needed"
+    return f"{words.plural(pair.more_seeds, 'more seed')} needed"
 
 
 def _single(a: str, b: str, pair: Pair) -> str:

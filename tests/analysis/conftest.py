@@ -15,7 +15,8 @@ def synthetic() -> ModuleType:
     """tests/analysis/synthetic.py."""
     name = "analysis_synthetic"
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "synthetic.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

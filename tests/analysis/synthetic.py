@@ -90,13 +90,13 @@ def trial(made: Made, task: str, method: str, seed: int, rng: np.random.Generato
 def _episodes(made: Made, step: int, rate: float, n: int, rng: np.random.Generator) -> list[tuple[Any, ...]]:
     won = (rng.random(n) < rate).astype(int)
     low, high = made.bounds if made.metric == "return" else (0.0, 20.0)
-    returns = np.clip(low + (high - low) * (0.15 + 0.8 * rate) + 0.05 * (high - low) * rng.standard_normal(n), low, high)
+    returns = np.clip(
+        low + (high - low) * (0.15 + 0.8 * rate) + 0.05 * (high - low) * rng.standard_normal(n), low, high
+    )
     return [(step, k, float(r), 30, int(w)) for k, (r, w) in enumerate(zip(returns, won))]
 
 
-def _record(
-    made: Made, task: str, method: str, seed: int, status: str, reached: int, speed: float
-) -> dict[str, Any]:
+def _record(made: Made, task: str, method: str, seed: int, status: str, reached: int, speed: float) -> dict[str, Any]:
     settings = {
         "algorithm": {"gamma": 0.99, "lr": 5e-4, "hidden": 64, "num_envs": 8, **made.settings},
         "suite": {"engine": "auto"},

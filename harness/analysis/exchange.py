@@ -1,0 +1,149 @@
+"""Results in the formats of other tools: marl-eval's JSON, rliable's score matrices, one tidy table (CSV, Parquet)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis import guards
+from harness.analysis.curves import align
+from harness.analysis.scores import Scores, from_results
+from harness.errors import UserError, unknown
+from harness.store import Results, load
+
+NOT_METRICS = ("trial", "env_steps", "episode", "length")
+IDENTITY = ("experiment", "suite", "task", "algorithm", "seed", "engine")
+
+
+def export(paths: Sequence[Path | str], kind: str, out: Path, engine: str | None = None) -> Path:
+    """Write the complete trials at or below ``paths`` to ``out`` as ``kind``, one of ``EXPORTS``.
+
+    The guards of the report apply: what may not be pooled is refused (``UserError``); what they leave out is left out.
+    """
+    if kind not in EXPORTS:
+        raise unknown("format", kind, EXPORTS)
+    results = [load(p) for p in paths]
+    scores = guards.guard(from_results(results), engine=engine)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    EXPORTS[kind](results, scores, out)
+    return out
+
+
+# -- one tidy table --------------------------------------------------------------------------------------------------
+
+
+def tidy(results: Sequence[Results], scores: Scores) -> pd.DataFrame:
+    """One row an episode: identity, metric, low, high, split (eval | final), env_steps, episode, values."""
+    about = {}
+    tasks = {t.key: t for t in scores.tasks}
+    for run in scores.all_runs():
+        task = tasks[run.task]
+        identity = {k: run.record.get(k) for k in IDENTITY}
+        about[run.trial] = {**identity, "metric": task.metric, "low": task.low, "high": task.high}
+    parts = []
+    for part in results:
+        for split, table in (("eval", part.evaluations), ("final", part.final)):
+            mine = table[table["trial"].isin(list(about))]
+            if len(mine):
+                parts.append(mine.assign(split=split))
+    if not parts:
+        raise UserError("nothing to export: no evaluations")
+    rows = pd.concat(parts, ignore_index=True)
+    identity = pd.DataFrame.from_dict(about, orient="index").rename_axis("trial").reset_index()
+    merged = identity.merge(rows, on="trial", how="inner").drop(columns="trial")
+    first = [*identity.columns[1:], "split", "env_steps", "episode"]
+    return merged[[*first, *(c for c in merged.columns if c not in first)]]
+
+
+def _csv(results: Sequence[Results], scores: Scores, out: Path) -> None:
+    tidy(results, scores).to_csv(out, index=False)
+
+
+def _parquet(results: Sequence[Results], scores: Scores, out: Path) -> None:
+    tidy(results, scores).to_parquet(out, index=False)
+
+
+# -- marl-eval -------------------------------------------------------------------------------------------------------
+
+
+def _marl_eval(results: Sequence[Results], scores: Scores, out: Path) -> None:
+    """environment -> task -> algorithm -> seed_k -> step_i -> {step_count, elapsed_time, metric: values of episodes}.
+
+    marl-eval takes runs with the same points alone: each task is cut to the steps that all its runs have.
+    """
+    tables = [(_by(p.evaluations, ["trial", "env_steps"]), _by(p.final, ["trial"])) for p in results]
+    tree: dict[str, Any] = {}
+    for task in scores.tasks:
+        runs = [r for a in scores.present(task) for r in scores.cell(a, task)]
+        common = sorted(set.intersection(*(set(r.steps.tolist()) for r in runs)))
+        for run in runs:
+            points: dict[str, Any] = {}
+            for i, step in enumerate(common):
+                where = int(np.searchsorted(run.steps, step))
+                seconds = {} if run.seconds is None else {"elapsed_time": float(run.seconds[where])}
+                points[f"step_{i}"] = {"step_count": step, **seconds, **_lists(tables, 0, (run.trial, step))}
+            final = _lists(tables, 1, (run.trial,))
+            if final:
+                points["absolute_metrics"] = final
+            where_task = tree.setdefault(task.suite, {}).setdefault(task.name, {})
+            where_task.setdefault(run.algorithm, {})[f"seed_{run.seed}"] = points
+    out.write_text(json.dumps(tree))
+
+
+def _by(table: pd.DataFrame, keys: list[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
+    return {} if table.empty else {tuple(k): part for k, part in table.groupby(keys, sort=False)}
+
+
+def _lists(tables: Sequence[tuple[Any, Any]], which: int, key: tuple[Any, ...]) -> dict[str, list[float]]:
+    """Values of every metric at ``key``, an episode each."""
+    for pair in tables:
+        part = pair[which].get(key)
+        if part is not None:
+            return {c: part[c].tolist() for c in part.columns if c not in NOT_METRICS and part[c].notna().all()}
+    return {}
+
+
+# -- rliable ---------------------------------------------------------------------------------------------------------
+
+
+def matrices(scores: Scores) -> dict[str, np.ndarray[Any, Any]]:
+    """``score/<method>`` [seeds, tasks], ``curve/<method>`` [seeds, tasks, points], both normalised; ``tasks``.
+
+    Takes the tasks that all methods have and, of a method, the seeds that it has on all of them; curves where all
+    runs have equally many points. Raises ``UserError`` naming a method that has no such seed.
+    """
+    tasks = [t for t in scores.tasks if len(scores.present(t)) == len(scores.algorithms)]
+    if not tasks:
+        raise UserError("rliable: no task that every method has runs on")
+    found: dict[str, np.ndarray[Any, Any]] = {"tasks": np.array([t.key for t in tasks])}
+    for a in scores.algorithms:
+        cells = [{r.seed: r for r in scores.cell(a, t) if r.final is not None} for t in tasks]
+        seeds = sorted(set.intersection(*(set(c) for c in cells)))
+        if not seeds:
+            raise UserError(f"rliable: {a} has no seed that is complete on every task ({len(tasks)} tasks)")
+        finals = [[c[s].final for c in cells] for s in seeds]
+        scale = np.array([[t.low, t.high] for t in tasks])
+        found[f"score/{a}"] = (np.array(finals, float) - scale[:, 0]) / (scale[:, 1] - scale[:, 0])
+        curves = [t.normalise(align([c[s] for s in seeds])[1]) for t, c in zip(tasks, cells)]
+        if len({c.shape[1] for c in curves}) == 1:
+            found[f"curve/{a}"] = np.stack(curves, 1)
+    return found
+
+
+def _rliable(_: Sequence[Results], scores: Scores, out: Path) -> None:
+    with out.open("wb") as file:
+        np.savez_compressed(file, **matrices(scores))  # type: ignore[arg-type]
+
+
+EXPORTS: Mapping[str, Callable[[Sequence[Results], Scores, Path], None]] = {
+    "marl-eval": _marl_eval,
+    "rliable": _rliable,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+SUFFIX = {"marl-eval": ".json", "rliable": ".npz", "csv": ".csv", "parquet": ".parquet"}

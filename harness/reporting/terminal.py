@@ -1,0 +1,73 @@
+"""``harness compare A B``: two methods, in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.analysis.compare import Pair
+from harness.analysis.study import Options, Study, study
+from harness.errors import UserError, unknown
+from harness.reporting import words
+from harness.store import load
+
+
+def compare(a: str, b: str, paths: Sequence[Path], console: Console | None = None, **options: Any) -> None:
+    """Print ``a`` against ``b`` on each task: means, difference, P(a > b), adjusted p, verdict; then all tasks.
+
+    Raises ``UserError`` for a method that has no complete trial.
+    """
+    known = sorted({str(x) for p in paths for x in load(p).trials["algorithm"]})
+    for name in (a, b):
+        if name not in known:
+            raise unknown("algorithm", name, known)
+    if a == b:
+        raise UserError(f"{a} against itself: name two methods")
+    made = study(paths, Options.of(**{**options, "algorithms": (a, b), "baseline": None}))
+    out = console or Console(highlight=False)
+    out.print(table(made, a, b))
+    if made.overall is not None and (a, b) in made.overall.improvement:
+        chance = words.estimate(made.overall.improvement[a, b], partial(words.value, decimals=2))
+        out.print(f"Over {len(made.overall.tasks)} tasks P({a} > {b}) is {chance}.")
+    for notice in made.scores.notices:
+        if notice.level == "warning":
+            out.print(f"! {notice.text}", markup=False, highlight=False)
+
+
+def table(made: Study, a: str, b: str) -> Table:
+    """One row a task."""
+    shown = Table(box=None, header_style="bold")
+    for column in ("task", a, b, "difference", f"P({a} > {b})", "p (Welch, Holm)", "verdict"):
+        shown.add_column(column, justify="left" if column in ("task", "verdict") else "right", no_wrap=column == "task")
+    for pair in made.pairs:
+        form = partial(words.value, decimals=words.digits(pair.task))
+        means = [words.estimate(made.finals[m, pair.task.key]["mean"], form) for m in (a, b)]
+        turned = pair.a != a
+        difference, chance = (_minus(pair.difference), _other(pair.improvement)) if turned else (
+            pair.difference, pair.improvement)  # fmt: skip
+        two = partial(words.value, decimals=2)
+        texts = [words.estimate(difference, form), words.estimate(chance, two), words.p_value(pair.welch_holm)]
+        shown.add_row(pair.task.name, *means, *texts, _verdict(pair))
+    return shown
+
+
+def _minus(e: Any) -> Any:
+    return e._replace(value=-e.value, low=None if e.high is None else -e.high, high=None if e.low is None else -e.low)
+
+
+def _other(e: Any) -> Any:
+    low, high = (None, None) if e.low is None else (1 - e.high, 1 - e.low)
+    return e._replace(value=1 - e.value, low=low, high=high)
+
+
+def _verdict(pair: Pair) -> str:
+    if pair.verdict in ("above", "below"):
+        return f"{pair.a if pair.verdict == 'above' else pair.b} is above"
+    if pair.verdict == "undecided" and pair.difference.value != 0:
+        return f"undecided ({'over 1,000' if pair.more_seeds is None else f'{pair.more_seeds} more'} seeds needed)"
+    return pair.verdict
