@@ -56,8 +56,8 @@ DIAGNOSTICS: dict[str, Diagnostic] = {
         "Teammate perturbation: cosine",
         "cos(E g with teammates at (1-eps) pi + eps uniform, E g with teammates at pi)",
         "this harness, after the mechanism described by Wang et al. 2021, arXiv 2007.12322",
-        "Whether an agent is still told the same when its teammates explore or err. 1: the same direction; 0: unrelated; "
-        "below 0: told the opposite.",
+        "Whether an agent is still told the same when its teammates explore or err. 1: the same direction; 0: "
+        "unrelated; below 0: told the opposite.",
         False,
     ),
     "sign_flip": Diagnostic(

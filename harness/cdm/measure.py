@@ -277,7 +277,7 @@ def _own(
 def _ends(found: Measurement, player: play.Player, facts: truth.Truth) -> None:
     """Where greedy play stands."""
     device, step = _device(player.net), facts.step
-    moved = {k: x.to(device) for k, x in step._asdict().items() if isinstance(x, Tensor)}
+    moved: dict[str, Any] = {k: x.to(device) for k, x in step._asdict().items() if isinstance(x, Tensor)}
     step = step._replace(**moved)
     actions = player.algorithm.act(player.net, step, None, player.env_steps, None).action.cpu()
     optimal, shadowed = truth.ends(facts, actions)

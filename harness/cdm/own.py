@@ -28,6 +28,8 @@ from harness.algorithm import Algorithm, Loss
 from harness.types import Batch
 
 Change = Callable[[Tensor], Tensor]
+PROBES = 64
+"""Least rows on which it is found out what moves an estimate."""
 
 
 class Unmeasurable(Exception):
@@ -38,22 +40,23 @@ class Estimator(NamedTuple):
     """A method's policy loss and where its gradient is read."""
 
     method: Any
-    net: nn.ModuleDict  # private copies: a loss may move running statistics
+    net: nn.ModuleDict  # private copies
     target: nn.ModuleDict
     loss: Loss
     site: nn.Module  # of ``net``: the network that puts out [B,T,N,K]
+    start: dict[str, Tensor]  # ``net``'s values: a loss may move running statistics, which are put back each time
 
 
 def find(method: Algorithm, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch) -> Estimator:
     """The policy loss and its network. Raises ``Unmeasurable``."""
-    net, target = copy.deepcopy(net).requires_grad_(True), copy.deepcopy(target)
+    net, target = copy.deepcopy(net), copy.deepcopy(target)
     names = _read_by(method, net, batch)
     losses = [loss for loss in method.losses() if set(loss.trains) & names]
     if not losses:
         raise Unmeasurable(f"no loss trains {', '.join(sorted(names))}, which its policy reads")
     children = [name for name in losses[0].trains if name in names]
     site = _site(method, net, batch, children)
-    return Estimator(method, net, target, losses[0], site)
+    return Estimator(method, net, target, losses[0], site, {k: v.clone() for k, v in net.state_dict().items()})
 
 
 def output(method: Any, net: nn.ModuleDict, batch: Batch) -> Tensor:
@@ -142,6 +145,7 @@ def gradient(e: Estimator, batch: Batch, rng: torch.Generator) -> Tensor:
     """What each agent receives at each step, in the direction of descent, [B,T,N,K]; a step's share of the mean
     over steps is multiplied by their number, so that its size does not depend on the batch's."""
     zeros: list[Tensor] = []
+    e.net.load_state_dict(e.start)
 
     def add_zero(out: Tensor) -> Tensor:
         if out.dim() != 4 or not torch.is_grad_enabled():
@@ -189,9 +193,13 @@ class Sources(NamedTuple):
 
 
 def sources(e: Estimator, batch: Batch, seed: int) -> Sources:
-    """Found by changing the played actions, and the seed, at the episodes' first steps."""
-    batch = first_step(batch)
+    """Found by changing the played actions, and the seed, at the episodes' first steps.
+
+    These are repeated up to ``PROBES`` rows with actions and rewards at random: a difference that one row might hide
+    (candidates that come out alike, advantages that are all 0) shows in some.
+    """
     rng = torch.Generator(batch.obs.device)
+    batch = _probes(first_step(batch), rng.manual_seed(seed))
 
     def at(b: Batch, s: int) -> Tensor:
         return gradient(e, b, rng.manual_seed(s))
@@ -201,6 +209,18 @@ def sources(e: Estimator, batch: Batch, seed: int) -> Sources:
     if not torch.equal(base, again):
         raise Unmeasurable(f"loss {e.loss.name!r} is not a function of (networks, batch, rng): it draws from elsewhere")
     return Sources(not torch.equal(base, at(other, seed)), not torch.equal(base, at(batch, seed + 1)))
+
+
+def _probes(batch: Batch, rng: torch.Generator) -> Batch:
+    times = -(-PROBES // len(batch.mask))
+    batch = batch.map(lambda x: x.repeat(times, *[1] * (x.dim() - 1)))
+    reward = torch.randn(batch.reward.shape, generator=rng, device=rng.device)
+    if batch.avail is None:
+        action = torch.rand(batch.action.shape, generator=rng, device=rng.device)
+    else:
+        legal = batch.avail[:, :-1].flatten(0, 2).float()
+        action = torch.multinomial(legal, 1, generator=rng).reshape(batch.action.shape)
+    return dataclasses.replace(batch, action=action, reward=reward)
 
 
 def _others(batch: Batch) -> Tensor:

@@ -102,3 +102,30 @@ def test_igm_candidates_are_legal_and_find_a_better_deviation():
 def test_one_state_has_no_standard_error():
     policies, q, rng = random_game(6)
     assert math.isnan(estimate(policies, q, rng, states=1)["gap"].error)
+
+
+def test_agreement_sees_through_the_noise_of_few_draws():
+    rng = torch.Generator().manual_seed(7)
+    truth = torch.randn(500, 1, 3, generator=rng)
+    a, b = (truth + 3 * torch.randn(500, 8, 3, generator=rng) for _ in range(2))
+    cosine, flips = sampled.agreement(a, b)
+    assert cosine == pytest.approx(1, abs=0.1)  # a plain cosine of the means would say about .47
+    assert flips < 0.15  # noise puts a few small components on the wrong side
+    cosine, flips = sampled.agreement(a, -b)
+    assert cosine == pytest.approx(-1, abs=0.1)
+    assert flips > 0.85
+    assert math.isnan(sampled.agreement(torch.zeros(4, 3, 2), torch.ones(4, 3, 2))[0])
+
+
+def test_sampled_perturbation_agrees_with_exact():
+    policies, q, rng = random_game(8, n=2)
+    states, i = 20_000, 0
+
+    def draws(pis):
+        wide = [p.expand(states, -1) for p in pis]
+        actions = sampled.deviations(sampled.joint_draws(wide, 16, rng), i, 3)
+        return sampled.inner_gradients(q[0][actions.unbind(-1)], wide[i])
+
+    for eps in (0.25, 1.0, "greedy"):
+        cosine, _ = sampled.agreement(draws(exact.perturbed(policies, i, eps)), draws(policies))
+        assert cosine == pytest.approx(exact.perturbation(q, policies, i, eps)[0], abs=0.03)
