@@ -19,7 +19,6 @@ from harness import registry
 from harness.algorithm import Algorithm
 from harness.collect import episodes
 from harness.errors import UserError
-from harness.trial import initial_networks
 from harness.types import Batch, Continuous, Discrete, Spec, Step
 
 CPU = torch.device("cpu")
@@ -276,8 +275,3 @@ def close(a: dict[str, Tensor], b: dict[str, Tensor], atol: float) -> None:
     for name, value in a.items():
         assert torch.isfinite(value).all(), name
         torch.testing.assert_close(b[name], value, atol=atol, rtol=atol, msg=lambda m, name=name: f"{name}: {m}")
-
-
-def starting(algorithm: Algorithm, env: Any, seed: int = 0) -> nn.ModuleDict:
-    """Networks as a trial begins with them."""
-    return initial_networks(algorithm, env, seed, CPU)

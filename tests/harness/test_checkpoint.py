@@ -1,0 +1,135 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness import checkpoint
+from harness.replay import Replay
+from tests.support.episodes import CPU, DISCRETE, batch_of
+
+LENGTHS = [7, 2, 1, 7, 3, 2, 1, 1, 6, 2, 7, 1, 4, 4, 2]
+
+
+def ring(count: int, capacity: int = 6) -> Replay:
+    replay = Replay(DISCRETE, capacity, CPU)
+    for k in range(count):
+        replay.add(batch_of(DISCRETE, [LENGTHS[k]], [k % 2 == 0], k))
+    return replay
+
+
+def same(a: Replay, b: Replay) -> None:
+    assert (a.added, len(a)) == (b.added, len(b))
+    slots = torch.arange(len(a))
+    for name, x in a.take(slots).tensors().items():
+        assert torch.equal(x, b.take(slots).tensors()[name]), name  # type: ignore[arg-type]
+
+
+def loaded(folder: Path) -> tuple[Any, Replay]:
+    replay = Replay(DISCRETE, 6, CPU)
+    return checkpoint.load(folder, replay, CPU), replay
+
+
+def test_none_where_there_is_none(tmp_path: Path) -> None:
+    assert checkpoint.load(tmp_path, None, CPU) is None
+
+
+@pytest.mark.parametrize("stops", [[3], [3, 5], [2, 9, 15], [1, 2, 3, 4, 5, 6, 7, 8], [4, 4, 5]])
+def test_what_is_saved_is_read_whatever_was_saved_before(tmp_path: Path, stops: list[int]) -> None:
+    for stop in stops:
+        checkpoint.save(tmp_path, {"x": torch.tensor([stop]), "text": "é"}, ring(stop))
+        state, replay = loaded(tmp_path)
+        assert state["x"].tolist() == [stop]
+        assert state["text"] == "é"
+        same(replay, ring(stop))
+
+
+def test_each_checkpoint_adds_only_what_was_played_since_the_one_before(tmp_path: Path) -> None:
+    parts = []
+    for stop in (2, 4, 8, 13):
+        checkpoint.save(tmp_path, {}, ring(stop))
+        parts.append(sorted(int(p.stem) for p in (tmp_path / "replay").glob("*.pt")))
+    assert parts == [[0], [0, 2], [2, 4], [4, 8]]  # a part goes when a ring of 6 has overwritten all of it
+    assert len(torch.load(tmp_path / "replay" / "8.pt", weights_only=True)["length"]) == 5
+
+
+def test_a_part_written_without_its_checkpoint_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the replay's part and checkpoint.pt: the checkpoint before is whole, and the next one too."""
+    checkpoint.save(tmp_path, {"n": 3}, ring(3))
+    write = checkpoint._write
+
+    def killed(path: Path, state: Any) -> None:
+        if path.name == checkpoint.NAME:
+            raise KeyboardInterrupt
+        write(path, state)
+
+    monkeypatch.setattr(checkpoint, "_write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(tmp_path, {"n": 5}, ring(5))
+    monkeypatch.undo()
+    state, replay = loaded(tmp_path)
+    assert state["n"] == 3
+    same(replay, ring(3))
+    checkpoint.save(tmp_path, {"n": 4}, ring(4))
+    same(loaded(tmp_path)[1], ring(4))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -5])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
+    checkpoint.save(tmp_path, {"x": torch.arange(100.0)}, None)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: damaged"):
+        checkpoint.load(tmp_path, None, CPU)
+
+
+def test_a_damaged_or_missing_part_is_named(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, {}, ring(3))
+    checkpoint.save(tmp_path, {}, ring(5))
+    part = tmp_path / "replay" / "3.pt"
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"replay/3\.pt: damaged"):
+        loaded(tmp_path)
+    part.unlink()
+    with pytest.raises(ValueError, match=r"replay/3\.pt: missing"):
+        loaded(tmp_path)
+
+
+def test_a_part_of_another_time_is_refused(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, {}, ring(3))
+    checkpoint.save(tmp_path, {}, ring(5))
+    (tmp_path / "replay" / "3.pt").write_bytes((tmp_path / "replay" / "0.pt").read_bytes())
+    with pytest.raises(ValueError, match=r"replay/3\.pt: ends at episode 3, not 5"):
+        loaded(tmp_path)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (Path("/tmp").joinpath, ("never",))
+
+
+def test_reading_runs_no_code(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(ValueError, match="damaged"):
+        checkpoint.load(tmp_path, None, CPU)
+    torch.save({"version": checkpoint.VERSION, "x": Evil()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match="damaged"):
+        checkpoint.load(tmp_path, None, CPU)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    torch.save({"version": 99, "parts": []}, tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match="version 99, this harness reads 1"):
+        checkpoint.load(tmp_path, None, CPU)
+
+
+def test_networks_alone(tmp_path: Path) -> None:
+    net = torch.nn.Linear(2, 3)
+    checkpoint.save_networks(tmp_path / "best.pt", net.state_dict(), env_steps=7, score=0.5)
+    found = checkpoint.load_networks(tmp_path / "best.pt")
+    assert (found["env_steps"], found["score"]) == (7, 0.5)
+    assert torch.equal(found["networks"]["weight"], net.weight)
+    (tmp_path / "best.pt").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"best\.pt: damaged"):
+        checkpoint.load_networks(tmp_path / "best.pt")
