@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 
 from benchmarks import common
-from harness import plan
 
 DEFAULTS = {"suite": "smac", "tasks": "3m,2s3z", "algorithms": "qmix", "env_steps": 100_000}
 MB = 2**20
@@ -54,13 +53,7 @@ def measure(suite: str, task: str, algorithm: str, env_steps: int, more: tuple[s
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "replay_held_mb": held / MB,
             "replay_full_mb": 0.0 if loop.replay is None else full / MB,
-            "plan_says_mb": _planned(loop) / MB,
         }
-
-
-def _planned(loop: Any) -> float:
-    fields = loop.trial.settings["algorithm"]
-    return float(fields.get("buffer_episodes", fields["num_envs"]) * plan.episode_bytes(loop.env.spec))
 
 
 def main() -> None:
