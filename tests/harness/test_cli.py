@@ -1,7 +1,7 @@
 """The command line, from outside: exit codes, one-line errors, running again, Ctrl-C, kill -9, two runs at once.
 
-Cases: an unknown key is refused with the nearest match (epymarl#22, #62, facmac#2); the same command again does only what
-is missing (hydra#1407).
+Cases: an unknown key is refused with the nearest match (epymarl#22, #62, facmac#2); the same command again does only
+what is missing (hydra#1407).
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from click.testing import CliRunner, Result
 
 from harness.cli import main
 from harness.store import TrialFolder
+
+PATIENCE = 300
+"""Seconds; a busy machine takes half a minute to start a process that imports torch."""
 
 PROGRAM = "import harness.executors.local as l; l.TARGET = 'fake_marl:run'; from harness.cli import main; main()"
 
@@ -54,7 +57,7 @@ def start(
         process.wait()
 
 
-def wait_for(path: Path, seconds: float = 60.0) -> str:
+def wait_for(path: Path, seconds: float = 300.0) -> str:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if path.exists() and path.read_text():
@@ -63,7 +66,7 @@ def wait_for(path: Path, seconds: float = 60.0) -> str:
     raise AssertionError(f"{path} did not appear")
 
 
-def gone(pid: int, within: float = 10.0) -> bool:
+def gone(pid: int, within: float = 30.0) -> bool:
     until = time.monotonic() + within
     while time.monotonic() < until and psutil.pid_exists(pid):
         time.sleep(0.05)
@@ -133,7 +136,7 @@ def test_help_names_every_setting(harness: Callable[..., Result]) -> None:
         "name=",
     ):
         assert f"  {key}" in text
-    assert "Default: <suite>-<budget>." in text
+    assert "Default: <suite>-<budget>." in " ".join(text.split())
 
 
 def test_list_shows_what_is_installed(harness: Callable[..., Result]) -> None:
@@ -166,7 +169,7 @@ def test_dry_run_prints_the_plan_and_starts_nothing(harness: Callable[..., Resul
     assert "engine: toy 1.0" in result.output
     assert "left out: not_written_yet (not installed)" in result.output
     row = next(line for line in result.output.splitlines() if line.startswith("one"))
-    assert row.split() == ["one", "fake", "0-2,", "5", "4", "863", "KB", "–"]
+    assert row.split() == ["one", "fake", "0-2,", "5", "4", "765", "KB", "–"]
     assert "known once such a trial is complete" in result.output
     assert not Path("results").exists()
 
@@ -221,11 +224,11 @@ def test_status_gives_the_reasons(harness: Callable[..., Result]) -> None:
 def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    process = start("tasks=one", "seeds=1", seconds=60)
+    process = start("tasks=one", "seeds=1", seconds=600)
     folder = TrialFolder(tmp_path / "results/toy-quick/toy/one/fake/seed_0")
     child = int(wait_for(folder.path / "visits"))
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, output
     assert "stopping" in output
     assert "interrupted" in output
@@ -234,7 +237,7 @@ def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(
     assert (folder.path / "checkpoint.pt").exists()
     assert (folder.record() or {})["status"] == "interrupted"
     again = start("tasks=one", "seeds=1")
-    output, _ = again.communicate(timeout=60)
+    output, _ = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, output
     assert (folder.record() or {})["status"] == "complete"
 
@@ -249,7 +252,7 @@ def test_a_second_ctrl_c_ends_a_child_that_does_not_listen(
     time.sleep(1.5)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, output
     assert gone(child)
     assert (folder.record() or {})["status"] == "interrupted"
@@ -258,24 +261,24 @@ def test_a_second_ctrl_c_ends_a_child_that_does_not_listen(
 def test_no_child_outlives_a_killed_parent_and_its_trial_can_be_taken_up(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    process = start("tasks=one", "seeds=1", seconds=60)
+    process = start("tasks=one", "seeds=1", seconds=600)
     folder = TrialFolder(tmp_path / "results/toy-quick/toy/one/fake/seed_0")
     child = int(wait_for(folder.path / "visits"))
     process.kill()
     process.wait()
     assert gone(child)
     again = start("tasks=one", "seeds=1")
-    output, _ = again.communicate(timeout=60)
+    output, _ = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, output
     assert len((folder.path / "visits").read_text().split()) == 2
 
 
 def test_two_runs_at_once_share_the_work(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    both = [start("seeds=3", "workers=1", seconds=2) for _ in range(2)]
-    outputs = [p.communicate(timeout=120)[0] for p in both]
+    both = [start("seeds=2", "workers=1", seconds=4) for _ in range(2)]
+    outputs = [p.communicate(timeout=PATIENCE)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0], outputs
     begun = [output.count("started ") for output in outputs]
-    assert sum(begun) == 6
+    assert sum(begun) == 4
     assert min(begun) >= 1
     visits = list((tmp_path / "results").rglob("visits"))
-    assert [len(v.read_text().split()) for v in visits] == [1] * 6
+    assert [len(v.read_text().split()) for v in visits] == [1] * 4

@@ -1,4 +1,7 @@
-"""key=value -> a checked experiment. Cases: an unknown key (epymarl#22, #62; facmac#2) is refused with the nearest match."""
+"""key=value -> a checked experiment.
+
+Case: an unknown key (epymarl#22, #62; facmac#2) is refused with the nearest match.
+"""
 
 from __future__ import annotations
 

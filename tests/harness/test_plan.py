@@ -20,7 +20,6 @@ from harness.plan import Plan, devices, make, memory_limit, size
 from harness.replay import bytes_needed
 from harness.store import TrialFolder
 
-
 Make = Callable[..., Plan]
 
 

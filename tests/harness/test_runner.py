@@ -6,7 +6,6 @@ Real processes of the fake package (tests/plugins/fake_marl.py) that misbehave o
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +80,7 @@ def record(plan: Plan, index: int) -> dict[str, object]:
     return found
 
 
-def gone(pid: int, within: float = 10.0) -> bool:
+def gone(pid: int, within: float = 30.0) -> bool:
     until = time.monotonic() + within
     while time.monotonic() < until:
         try:
@@ -120,10 +119,10 @@ def test_each_kind_of_failure_costs_only_itself_and_is_said_in_words(go: Go) -> 
 
 
 def test_a_failed_trial_is_tried_again_and_a_hopeless_one_is_not(go: Go) -> None:
-    plan, outcome, display = go("raise once", "raise", "refuse", retries=1)
-    assert [e.status for e in endings(plan, outcome)] == ["complete", "failed", "failed"]
+    plan, outcome, display = go("raise once", "refuse", retries=1)
+    assert [e.status for e in endings(plan, outcome)] == ["complete", "failed"]
     visits = [len((TrialFolder.of(i.trial).path / "visits").read_text().split()) for i in plan.items]
-    assert visits == [2, 2, 1]
+    assert visits == [2, 1]
     assert record(plan, 0)["status"] == "complete"
     assert record(plan, 0)["failures"] == ["ValueError: the sky is falling"]
     assert not record(plan, 0)["reason"]
