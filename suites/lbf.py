@@ -33,7 +33,7 @@ RANDOM: Mapping[str, float] = {
     "15x15-4p-3f": 0.0,
     "15x15-4p-5f": 0.0,
 }
-"""Tasks and the mean return of uniform random legal play: ``python benchmarks/environments.py bounds lbf``."""
+"""Tasks and the mean return of uniform random legal play: ``python -m benchmarks.environments bounds lbf``."""
 
 _NAME = re.compile(r"(?:(?P<sight>\d+)s-)?(?P<size>\d+)x\d+-(?P<players>\d+)p-(?P<food>\d+)f(?P<coop>-coop)?")
 

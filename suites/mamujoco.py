@@ -36,7 +36,7 @@ ROBOTS: Mapping[str, _Robot] = {
     "walker2d_2x3": _Robot("Walker2d", "2x3", 0.0, 4000.0, "right leg and left leg"),
     "humanoid_9_8": _Robot("Humanoid", "9|8", 0.0, 5000.0, "upper body (9 joints) and lower body (8)"),
 }
-"""Source of the lower figures: ``python benchmarks/environments.py bounds mamujoco``, 100 episodes each."""
+"""Source of the lower figures: ``python -m benchmarks.environments bounds mamujoco``, 100 episodes each."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ class _Game(NamedTuple):
 
 
 GAMES: Mapping[str, _Game] = {
-    "simple_spread": _Game("mpe2.simple_spread_v3", 0.0, 1.0, "3 agents cover 3 landmarks without colliding"),
-    "simple_reference": _Game("mpe2.simple_reference_v3", 0.0, 1.0, "2 agents tell each other where to go"),
-    "simple_speaker_listener": _Game("mpe2.simple_speaker_listener_v4", 0.0, 1.0, "one speaks, the other walks"),
+    "simple_spread": _Game("mpe2.simple_spread_v3", -79.9, -25.2, "3 agents cover 3 landmarks without colliding"),
+    "simple_reference": _Game("mpe2.simple_reference_v3", -56.6, -15.4, "2 agents tell each other where to go"),
+    "simple_speaker_listener": _Game("mpe2.simple_speaker_listener_v4", -79.0, -14.9, "one speaks, the other walks"),
 }
-"""Source of the figures: ``python benchmarks/environments.py bounds mpe``, 1,000 episodes each."""
+"""Source of the figures: ``python -m benchmarks.environments bounds mpe``, 1,000 episodes each."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Any cooperative PettingZoo environment, Parallel or AEC (converted), as one team.
 
 Agents keep the order of ``possible_agents`` for good. One that has left has a zero observation, is not ``alive`` and
-may only play action 0, which reaches nobody. Differing observations and actions are padded to the largest; numbers and
-actions beyond an agent's own are zero, illegal, or ignored.
+may only play action 0, which reaches nobody; so it is in a turn-based game with whoever is not to move. Differing
+observations and actions are padded to the largest; numbers and actions beyond an agent's own are zero, illegal, or
+ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class PettingZooEnv:
         ``state``: the environment's own ``state()`` if it has one ("auto"), or all agents' observations ("concat").
         Raises ``UserError`` naming the agent or space that cannot be played.
         """
-        self._env = _parallel(factory(**arguments))
+        self._env, self._game = _parallel(factory(**arguments))
         self._agents: list[str] = list(_possible_agents(self._env))
         self._name = str(self._env)
         self._mean = reward == "mean"
@@ -100,18 +101,19 @@ class PettingZooEnv:
                 obs[i, : flat.size] = flat
         avail = None
         if self.layout.n_actions:
-            masks = [_mask(observations.get(a), infos.get(a)) if alive[i] else None for i, a in enumerate(self._agents)]
-            avail = self._avail(masks, alive)
+            acting = alive if self._game is None else alive & (np.array(self._agents) == self._game.agent_selection)
+            avail = self._avail(observations, infos, acting)
         state = self._state_of_env() if self._own_state else obs.ravel()
         return Moment(obs, state, avail, alive, reward, terminated, truncated)
 
-    def _avail(self, masks: list[Array | None], alive: Array) -> Array:
+    def _avail(self, observations: Mapping[str, Any], infos: Mapping[str, Any], acting: Array) -> Array:
         avail = np.zeros((len(self._agents), self.layout.n_actions), np.bool_)
-        for i, (actor, mask) in enumerate(zip(self._actors, masks)):
-            if not alive[i]:
+        for i, agent in enumerate(self._agents):
+            if not acting[i]:
                 avail[i, 0] = True
-            else:
-                avail[i, : actor.size] = True if mask is None else mask
+                continue
+            mask = _mask(observations.get(agent), infos.get(agent))
+            avail[i, : self._actors[i].size] = True if mask is None else mask
         return avail
 
     def _layout(self, state_dim: int) -> Layout:
@@ -215,14 +217,15 @@ def _mask(observation: Any, info: Any) -> Array | None:
     return None
 
 
-def _parallel(env: Any) -> Any:
-    """``env`` itself, or converted where it is an AEC environment."""
+def _parallel(env: Any) -> tuple[Any, Any]:
+    """(Parallel environment, the AEC environment below it if its agents move one at a time)."""
     if not hasattr(env, "agent_iter"):
-        return env
+        return env, None
     from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
-    simultaneous = env.metadata.get("is_parallelizable", False)
-    return aec_to_parallel(env) if simultaneous else turn_based_aec_to_parallel(env)
+    if env.metadata.get("is_parallelizable", False):
+        return aec_to_parallel(env), None
+    return turn_based_aec_to_parallel(env), env
 
 
 def _possible_agents(env: Any) -> list[str]:

@@ -86,8 +86,15 @@ def main(arguments: list[str]) -> None:
     except BaseException as error:
         pipe.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
     finally:
-        if env is not None:
-            env.close()
+        try:
+            if env is not None:
+                env.close()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # Itself included: whatever the environment started and did not end must not be left behind, and the thread
+            # that waits for the parent's end may come too late once this one has seen it.
+            os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
