@@ -275,7 +275,7 @@ def plan_table(plan: Plan) -> Group:
             label,
             seeds,
             str(len(todo)),
-            "–" if replay is None else size(replay),
+            "–" if replay is None else size(replay) if replay else "none",
             duration(seconds),
             style=None if todo else "dim",
         )

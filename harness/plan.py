@@ -20,8 +20,8 @@ from harness.store import TrialFolder, folders
 from harness.types import Trial
 
 NEUTRAL = {("budget", "seeds"), ("budget", "checkpoint_every"), ("suite", "engine")}
-"""Settings that trials of one experiment may differ in: they change no number, or (an engine asked for, where "auto" may
-stand) another setting says the same exactly."""
+"""Settings that trials of one experiment may differ in: they change no number, or (an engine asked for, where "auto"
+may stand) another setting says the same exactly."""
 
 MEMORY_SHARE = 0.8
 """Of the machine's memory that the replays may take when the user names no limit."""
@@ -195,7 +195,15 @@ def status(folder: TrialFolder, locked: bool = False) -> str:
         return "running"
     if record is None or "status" not in record:
         return "new"
+    if record["status"] == "complete" and not _whole(folder, record.get("bytes") or {}):
+        return "damaged"
     return "interrupted" if record["status"] in ("running", "pending") else str(record["status"])
+
+
+def _whole(folder: TrialFolder, sizes: Mapping[str, int]) -> bool:
+    """Every table of a complete trial is as long as when it was completed; diagnostics are added afterwards."""
+    now = folder.positions()
+    return all(now.get(table) == size for table, size in sizes.items() if table != "cdm.csv")
 
 
 def _seconds(trial: Trial, records: Iterable[Mapping[str, Any] | None]) -> float | None:

@@ -141,7 +141,7 @@ class Runner:
         found = status(job.folder, locked=True)
         if found == "damaged":
             place = set_aside(job.folder.path)
-            self.display.say(f"{job.trial.key}: damaged record, set aside in {place}; starting anew")
+            self.display.say(f"{job.trial.key}: damaged, set aside in {place}; starting anew")
         record = {} if found in ("damaged", "new") else job.folder.record() or {}
         if found == "complete" or (found == "failed" and (record.get("ended") or 0) > self.began):
             self._verdict(job, Ending(found, record.get("reason") or "", again=False), 0.0)

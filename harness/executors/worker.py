@@ -117,7 +117,9 @@ def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
     folder.update(**record, engine=trial.settings["engine"], status="running", reason=None, traceback=None)
     stop.begun = True
     outcome = run(trial, pipe.tell, stop)
-    folder.update(status=outcome, ended=time.time())
+    folder.update(
+        status=outcome, ended=time.time(), bytes=folder.positions()
+    )  # a table cut later is found out by its size
     return COMPLETE if outcome == "complete" else INTERRUPTED
 
 

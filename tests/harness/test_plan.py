@@ -69,6 +69,17 @@ def test_a_damaged_record_is_work_to_do(plan: Make) -> None:
     assert plan("seeds=1").items[0].status == "damaged"
 
 
+def test_a_complete_trial_with_a_cut_table_is_work_to_do(plan: Make) -> None:
+    folder = leave(plan("seeds=1"), 0, status="complete")
+    folder.append("final.csv", ("env_steps", "return"), [(1, 2.5), (1, 3.5)])
+    folder.update(bytes=folder.positions())
+    assert plan("seeds=1").items[0].status == "complete"
+    folder.append("cdm.csv", ("env_steps", "metric", "value"), [(1, "gap", 0.5)])  # diagnosed afterwards
+    assert plan("seeds=1").items[0].status == "complete"
+    os.truncate(folder.path / "final.csv", 20)
+    assert plan("seeds=1").items[0].status == "damaged"
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -167,7 +167,7 @@ def test_a_damaged_trial_is_set_aside_and_redone(go: Go, tmp_path: Path) -> None
     aside = folder.with_name("seed_0.damaged-1")
     assert (aside / "trial.json.damaged").read_text() == "{"
     assert (aside / "final.csv").exists()
-    assert "damaged record, set aside" in display.said[0]
+    assert "damaged, set aside" in display.said[0]
     found = load(tmp_path)
     assert len(found.trials) == 1  # readers see the new one alone
     assert found.final["return"].max() == 1.0
