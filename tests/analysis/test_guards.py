@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.analysis.guards import guard
+from harness.analysis.scores import Scores, from_results
+from harness.errors import UserError
+from harness.store import TrialFolder, load
+
+SMALL: dict[str, Any] = {
+    "methods": {"qmix": (0.8, 0.3), "vdn": (0.6, 0.3)}, "seeds": (0, 1, 2, 3, 4), "points": 5, "env_steps": 40_000,
+    "final_episodes": 40, "eval_episodes": 8,
+}  # fmt: skip
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(synthetic: ModuleType, tmp_path: Path) -> Write:
+    return lambda **more: synthetic.write(synthetic.Made(tmp_path, **{**SMALL, **more}))
+
+
+def guarded(*paths: Path, **options: Any) -> Scores:
+    return guard(from_results([load(p) for p in paths]), **options)
+
+
+def said(scores: Scores, topic: str) -> str:
+    return "\n".join(n.text for n in scores.notices if n.topic == topic)
+
+
+def change(path: Path, **values: Any) -> None:
+    for file in path.rglob("trial.json"):
+        TrialFolder(file.parent).update(**values)
+
+
+def test_clean_results_raise_no_notice(write: Write) -> None:
+    assert guarded(write()).notices == ()
+
+
+def test_engines_are_never_pooled(write: Write) -> None:
+    """RODE#5, TMC#4: StarCraft II versions mixed."""
+    path = write()
+    change(path / "smac/3m/qmix/seed_3", engine="StarCraft II 4.10")
+    with pytest.raises(
+        UserError, match=r"mixed engines.*StarCraft II 4\.10 \(1 trials\) and smax 0\.2\.0 \(9 trials\)"
+    ):
+        guarded(path)
+    kept = guarded(path, engine="smax 0.2.0")
+    assert [len(c) for c in kept.runs.values()] == [4, 5]
+    with pytest.raises(UserError, match="no run of engine 'sc2'"):
+        guarded(path, engine="sc2")
+    apart = guarded(path, split=True)
+    assert [t.name for t in apart.tasks] == ["3m [StarCraft II 4.10]", "3m [smax 0.2.0]"]
+    assert sorted(len(c) for c in apart.runs.values()) == [1, 4, 5]
+
+
+def test_methods_on_different_engines_are_not_compared(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m/qmix", engine="smax 0.3.0")
+    with pytest.raises(UserError, match=r"smax 0\.2\.0.*smax 0\.3\.0"):
+        guarded(path)
+
+
+def test_settings_are_never_pooled(write: Write) -> None:
+    """BenchMARL#63."""
+    path = write()
+    file = TrialFolder(path / "smac/3m/qmix/seed_1")
+    record = file.record()
+    assert record is not None
+    record["settings"]["algorithm"]["lr"] = 0.1
+    file.update(settings=record["settings"])
+    with pytest.raises(UserError, match=r"qmix on smac/3m: mixed settings.*algorithm\.lr is 0\.0005 or 0\.1"):
+        guarded(path)
+    apart = guarded(path, split=True)
+    assert apart.algorithms == ("qmix (lr=0.0005)", "qmix (lr=0.1)", "vdn")
+    assert "mixed settings" in said(apart, "settings")
+
+
+def test_results_of_two_machines_are_merged(write: Write, tmp_path: Path) -> None:
+    """BenchMARL#63: one experiment, seeds on two machines, one of them copied to both."""
+    first = write(seeds=(0, 1, 2))
+    moved = tmp_path / "other" / "made"
+    moved.parent.mkdir()
+    shutil.move(first, moved)
+    second = write(seeds=(2, 3, 4))
+    scores = guarded(moved, second)
+    assert [r.seed for r in scores.cell("qmix", scores.tasks[0])] == [0, 1, 2, 3, 4]
+
+
+def test_one_seed_with_two_results_is_refused(write: Write, synthetic: ModuleType, tmp_path: Path) -> None:
+    write()
+    made = synthetic.Made(tmp_path, **SMALL, experiment="again")
+    synthetic.trial(made, "3m", "qmix", 0, np.random.default_rng(99))
+    with pytest.raises(UserError, match="seed 0 is there twice with different results"):
+        guarded(tmp_path)
+
+
+def test_identical_seeds_are_named_and_count_once(write: Write) -> None:
+    """on-policy#85: three seeds, identical curves."""
+    path = write()
+    for seed in (1, 2):
+        for name in ("evaluations.csv", "final.csv"):
+            shutil.copy(path / "smac/3m/qmix/seed_0" / name, path / f"smac/3m/qmix/seed_{seed}" / name)
+    scores = guarded(path)
+    assert "Seeds 0, 1 and 2 of qmix on smac/3m are byte-identical" in said(scores, "identical")
+    assert len(scores.cell("qmix", scores.tasks[0])) == 3
+
+
+def test_constant_curves_are_no_sign_of_identical_seeds(write: Write) -> None:
+    path = write()
+    for file in path.glob("smac/3m/qmix/*/*.csv"):
+        if file.name in ("evaluations.csv", "final.csv"):
+            pd.read_csv(file).assign(won=1).to_csv(file, index=False)
+    scores = guarded(path)
+    assert len(scores.cell("qmix", scores.tasks[0])) == 5
+    assert said(scores, "identical") == ""
+
+
+@pytest.mark.parametrize(("n", "words"), [(4, "too narrow"), (2, "not estimable"), (1, "not estimable")])
+def test_few_seeds(write: Write, n: int, words: str) -> None:
+    text = said(guarded(write(seeds=range(n))), "seeds")
+    assert words in text
+    assert "every method on every task" in text
+
+
+def test_uneven_seeds_and_absent_methods_are_named(write: Write) -> None:
+    path = write(tasks=("3m", "8m"))
+    shutil.rmtree(path / "smac/8m/qmix")
+    shutil.rmtree(path / "smac/3m/vdn/seed_4")
+    scores = guarded(path)
+    assert "vdn on 3m (4)" in said(scores, "seeds")
+    assert "No runs of qmix on 8m" in said(scores, "missing")
+
+
+def test_unequal_budgets_are_both_shown(write: Write, synthetic: ModuleType, tmp_path: Path) -> None:
+    """epymarl#9: 40M on-policy against 4M off-policy on one axis."""
+    write(methods={"qmix": (0.8, 0.3)})
+    synthetic.write(synthetic.Made(tmp_path, **{**SMALL, "methods": {"ippo": (0.5, 0.3)}, "env_steps": 400_000,
+                                                "points": 41}))  # fmt: skip
+    text = said(guarded(tmp_path / "made"), "budget")
+    assert "qmix 40,000" in text
+    assert "ippo 400,000" in text
+    assert "compared at 40,000" in text
+
+
+def test_values_outside_of_the_bounds_are_named(write: Write) -> None:
+    path = write(metric="return", bounds=(0.0, 20.0))
+    file = path / "smac/3m/vdn/seed_0/final.csv"
+    pd.read_csv(file).assign(**{"return": 30.0}).to_csv(file, index=False)
+    text = said(guarded(path), "bounds")
+    assert "vdn on 3m" in text
+    assert "to 30 leaves the declared bounds [0, 20]" in text
+
+
+def test_versions_commits_and_devices_are_named(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m/qmix/seed_0", versions={"torch": "2.6.0"}, commit="b" * 40, device="cuda")
+    scores = guarded(path)
+    assert "torch 2.13.0 and 2.6.0" in said(scores, "versions")
+    assert "aaaaaaaaaa and bbbbbbbbbb" in said(scores, "commit")
+    assert "cpu and cuda" in said(scores, "device")
+
+
+def test_unfinished_trials_are_named_with_their_reason(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m/qmix/seed_0", status="failed", reason="reset timed out")
+    change(path / "smac/3m/qmix/seed_1", status="interrupted")
+    text = said(guarded(path), "unfinished")
+    assert "1 trial is failed" in text
+    assert "reset timed out" in text
+    assert "1 trial is interrupted" in text
+
+
+def test_runs_without_a_final_evaluation_are_named(write: Write) -> None:
+    path = write()
+    (path / "smac/3m/qmix/seed_0/final.csv").unlink()
+    assert "1 runs have no final evaluation (qmix on smac/3m)" in said(guarded(path), "final")
+
+
+def test_imported_results_are_marked(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m/vdn", imported="marl-eval (x.json)", engine="unknown")
+    text = said(guarded(path), "imported")
+    assert "vdn is imported from marl-eval (x.json)" in text
+    assert "engine is unknown" in text
