@@ -102,9 +102,13 @@ class IPPO:
     def critic_loss(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """The squared error of V(tau_i) to the lambda return (Schulman et al. 2017, L_VF of eq. 9)."""
+        """The squared error of V(tau_i) to the lambda return (Schulman et al. 2017, L_VF of eq. 9).
+
+        Of the dead too: the team goes on earning, and the value of the living is bootstrapped from theirs.
+        """
         value = self.values(net, batch)[:, :-1]
-        loss = masked_mean((value - batch.extra["return"]) ** 2, acting(batch))
+        happened = batch.mask.unsqueeze(-1).expand_as(value)
+        loss = masked_mean((value - batch.extra["return"]) ** 2, happened)
         return loss, {"loss": loss}
 
     # read by the diagnostics

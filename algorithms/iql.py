@@ -71,7 +71,10 @@ class IQL:
     def td(
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """The squared error of each living Q_i(tau_i, u_i) to r + gamma Q^-_i(tau_i', argmax Q_i(tau_i', .))."""
+        """The squared error of each Q_i(tau_i, u_i) to r + gamma Q^-_i(tau_i', argmax Q_i(tau_i', .)).
+
+        Of the dead too: the team goes on earning, and the value of the living is bootstrapped from theirs.
+        """
         q = all_utilities(net, batch)
         q_taken = chosen(q[:, :-1], batch.action)
         with torch.no_grad():
@@ -80,9 +83,9 @@ class IQL:
                 lambda_return(batch.reward, v, batch.terminated, batch.mask, self.gamma, self.td_lambda)
                 for v in value.unbind(-1)
             ], -1)  # fmt: skip
-        acts = batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
-        loss = masked_mean((q_taken - y) ** 2, acts)
-        return loss, {"loss": loss, "q": masked_mean(q_taken, acts), "target": masked_mean(y, acts)}
+        happened = batch.mask.unsqueeze(-1).expand_as(q_taken)
+        loss = masked_mean((q_taken - y) ** 2, happened)
+        return loss, {"loss": loss, "q": masked_mean(q_taken, happened), "target": masked_mean(y, happened)}
 
     # read by the diagnostics
 
