@@ -30,11 +30,11 @@ class _Robot(NamedTuple):
 
 
 ROBOTS: Mapping[str, _Robot] = {
-    "halfcheetah_2x3": _Robot("HalfCheetah", "2x3", 0.0, 6000.0, "front leg and back leg"),
-    "hopper_3x1": _Robot("Hopper", "3x1", 0.0, 3000.0, "one joint an agent"),
-    "ant_2x4": _Robot("Ant", "2x4", 0.0, 4000.0, "two legs an agent"),
-    "walker2d_2x3": _Robot("Walker2d", "2x3", 0.0, 4000.0, "right leg and left leg"),
-    "humanoid_9_8": _Robot("Humanoid", "9|8", 0.0, 5000.0, "upper body (9 joints) and lower body (8)"),
+    "halfcheetah_2x3": _Robot("HalfCheetah", "2x3", -304.9, 6000.0, "front leg and back leg"),
+    "hopper_3x1": _Robot("Hopper", "3x1", 19.7, 3000.0, "one joint an agent"),
+    "ant_2x4": _Robot("Ant", "2x4", -63.3, 4000.0, "two legs an agent"),
+    "walker2d_2x3": _Robot("Walker2d", "2x3", 1.7, 4000.0, "right leg and left leg"),
+    "humanoid_9_8": _Robot("Humanoid", "9|8", 116.5, 5000.0, "upper body (9 joints) and lower body (8)"),
 }
 """Source of the lower figures: ``python -m benchmarks.environments bounds mamujoco``, 100 episodes each."""
 
