@@ -144,7 +144,9 @@ class Results:
     damaged: tuple[tuple[str, str], ...] = ()
 
 
-EXACT: dict[str, Any] = {} if pd.__version__ >= "3.1" else {"float_precision": "round_trip"}
+EXACT: dict[str, Any] = (
+    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+)
 """Read floats as they were written; from 3.1 on pandas does so by itself and warns of the option."""
 
 TRIAL_COLUMNS = ("trial", "experiment", "suite", "task", "algorithm", "seed", "status", "engine", "record")
@@ -165,7 +167,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
     if not data:
         return None
     try:
-        table = pd.read_csv(io.BytesIO(data), **EXACT)
+        table: pd.DataFrame = pd.read_csv(io.BytesIO(data), **EXACT)
     except (ValueError, pd.errors.ParserError) as error:
         raise ValueError(f"{path}: {error}") from error
     if "env_steps" not in table or table["env_steps"].isna().any():

@@ -42,6 +42,12 @@ class Estimate(NamedTuple):
         """There is an interval."""
         return self.low is not None
 
+    def mirrored(self, total: float = 0.0) -> Estimate:
+        """``total`` minus this: the same comparison seen from the other side."""
+        low = None if self.high is None else total - self.high
+        high = None if self.low is None else total - self.low
+        return Estimate(total - self.value, low, high, self.n)
+
 
 # -- statistics of [..., K] over the last axis -----------------------------------------------------------------------
 

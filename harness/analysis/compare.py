@@ -39,7 +39,9 @@ class Endpoint:
 def _value_at(run: Run, axis: Axis, at: float) -> float | None:
     """Its last evaluation at or before ``at``."""
     x = axis_of(run, axis)
-    where = np.flatnonzero(x <= at * (1 + 1e-9)) if x is not None else []
+    if x is None:
+        return None
+    where = np.flatnonzero(x <= at * (1 + 1e-9))
     return float(run.values[where[-1]]) if len(where) else None
 
 
@@ -187,8 +189,7 @@ def overall(ends: Sequence[Endpoint], *, resamples: int = RESAMPLES, seed: int =
     for a, b in combinations(algorithms, 2):
         made = twosample.improvement_over_tasks(strata[a], strata[b])
         improvement[a, b] = made
-        flipped = (None, None) if made.low is None or made.high is None else (1 - made.high, 1 - made.low)
-        improvement[b, a] = Estimate(1 - made.value, *flipped, made.n)
+        improvement[b, a] = made.mirrored(1.0)
     return Overall(
         tasks=tuple(e.task for e in shared),
         algorithms=algorithms,

@@ -54,10 +54,10 @@ def tidy(results: Sequence[Results], scores: Scores) -> pd.DataFrame:
     if not parts:
         raise UserError("nothing to export: no evaluations")
     rows = pd.concat(parts, ignore_index=True)
-    identity = pd.DataFrame.from_dict(about, orient="index").rename_axis("trial").reset_index()
-    merged = identity.merge(rows, on="trial", how="inner").drop(columns="trial")
-    first = [*identity.columns[1:], "split", "env_steps", "episode"]
-    return merged[[*first, *(c for c in merged.columns if c not in first)]]
+    who = pd.DataFrame.from_dict(about, orient="index").rename_axis("trial").reset_index()
+    merged: pd.DataFrame = who.merge(rows, on="trial", how="inner").drop(columns="trial")
+    first = [*who.columns[1:], "split", "env_steps", "episode"]
+    return merged.loc[:, [*first, *(c for c in merged.columns if c not in first)]]
 
 
 def _csv(results: Sequence[Results], scores: Scores, out: Path) -> None:

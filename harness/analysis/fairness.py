@@ -114,7 +114,7 @@ def _tolerance(column: str) -> float:
 
 def _differ(values: Sequence[Any], tolerance: float) -> bool:
     if all(isinstance(v, (int, float)) for v in values):
-        return max(values) - min(values) > tolerance * max(abs(max(values)), abs(min(values)))
+        return bool(max(values) - min(values) > tolerance * max(abs(max(values)), abs(min(values))))
     return len({str(v) for v in values}) > 1
 
 

@@ -181,13 +181,13 @@ def _csv(path: Path, about: About) -> Iterable[Foreign]:
     named = {c: about.name(str(c)) for c in table.columns}
     metrics = {c: m for c, m in named.items() if m}
     for (suite, task, algorithm, seed), part in table.groupby(["suite", "task", "algorithm", "seed"]):
-        run = Foreign(str(suite), str(task), str(algorithm), int(seed))
+        run = Foreign(str(suite), str(task), str(algorithm), int(str(seed)))
         for (split, step), rows in part.groupby(["split", "env_steps"]):
             episodes = {m: rows[c].dropna().astype(float).tolist() for c, m in metrics.items() if rows[c].notna().any()}
             if split == "final":
                 run.final = episodes
             elif episodes:
-                run.evaluations[int(step)] = episodes
+                run.evaluations[int(str(step))] = episodes
         yield run
 
 

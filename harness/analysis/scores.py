@@ -165,7 +165,7 @@ def _at(steps: NDInt, timings: pd.DataFrame | None, column: str) -> Array | None
     if timings is None or column not in timings or timings[column].isna().any():
         return None
     ordered = timings.sort_values("env_steps", kind="stable")
-    return np.interp(steps, ordered["env_steps"].to_numpy(float), ordered[column].to_numpy(float))
+    return np.asarray(np.interp(steps, ordered["env_steps"].to_numpy(float), ordered[column].to_numpy(float)))
 
 
 class _Tables:

@@ -12,7 +12,16 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import curves, guards
-from harness.analysis.bootstrap import RESAMPLES, STATISTICS, Estimate, one, percentiles, pooled_iqm, resample
+from harness.analysis.bootstrap import (
+    MIN_SEEDS,
+    RESAMPLES,
+    STATISTICS,
+    Estimate,
+    one,
+    percentiles,
+    pooled_iqm,
+    resample,
+)
 from harness.analysis.compare import Endpoint, Overall, Pair, endpoint, overall, pairs
 from harness.analysis.curves import Axis, Curve, Reached
 from harness.analysis.fairness import Fairness, fairness
@@ -55,7 +64,9 @@ class Options:
         for name in values:
             if name not in known:
                 raise unknown("report option", name, known)
-        options = cls(**{k: tuple(v) if k in ("suites", "tasks", "algorithms") else v for k, v in values.items()})
+        lists = ("suites", "tasks", "algorithms")
+        checked: dict[str, Any] = {k: tuple(v) if k in lists else v for k, v in values.items()}
+        options = cls(**checked)
         if options.match not in get_args(Axis):
             raise unknown("match", str(options.match), get_args(Axis))
         if options.statistic not in STATISTICS:
@@ -186,7 +197,7 @@ def _held(steps: Any, values: Any, at: Any) -> Any:
 def _pooled_curve(x: Any, strata: Sequence[Any], seed: int, resamples: int = 1_000) -> Curve:
     sizes = [s.shape[-1] for s in strata]
     value = pooled_iqm(strata)
-    if min(sizes) < guards.MIN_SEEDS:
+    if min(sizes) < MIN_SEEDS:
         return Curve(x, value, None, None, min(sizes))
     low, high = np.empty(len(x)), np.empty(len(x))
     for p in range(len(x)):

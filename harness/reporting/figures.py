@@ -121,7 +121,7 @@ def line(axes: Axes, look: Look, x: Any, value: Any, low: Any = None, high: Any 
     if low is not None:
         axes.fill_between(x, low, high, color=look.colour, alpha=0.16, linewidth=0)
     every = max(1, len(x) // markers)
-    start = (look.index * every // 5) % every if len(x) > markers else 0
+    start = (look.place * every // 5) % every if len(x) > markers else 0
     axes.plot(x, value, color=look.colour, linestyle=look.dash, marker=look.marker, markevery=(start, every), zorder=3)
 
 

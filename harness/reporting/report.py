@@ -86,7 +86,7 @@ def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table
         drawings=_Lenient({name: _view(d) for name, d in figures.items()}),
         tables=_Lenient(tables),
         sections=_sections(figures, tables),
-        keys={a: k.index % len(LIGHT) for a, k in looks(made.algorithms).items()},
+        keys={a: k.place % len(LIGHT) for a, k in looks(made.algorithms).items()},
         how=method.sentences(made),
         foot=f"Made by harness {harness.__version__} from {len(list(made.scores.all_runs()))} trials.",
     )
@@ -108,7 +108,7 @@ def _view(d: Drawing) -> dict[str, Any]:
 
 def _legend_mark(look: Look) -> str:
     dash = SVG_DASHES[DASHES.index(look.dash)]
-    colour = f"var(--m{look.index % len(LIGHT)})"
+    colour = f"var(--m{look.place % len(LIGHT)})"
     shapes = {
         "o": '<circle cx="17" cy="7" r="3.6"/>',
         "s": '<rect x="13.6" y="3.6" width="6.8" height="6.8"/>',

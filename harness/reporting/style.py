@@ -28,7 +28,7 @@ INK, MUTED, GRID, PAPER = "#1b1f24", "#5c6570", "#dfe3e8", "#ffffff"
 class Look(NamedTuple):
     """Of one method."""
 
-    index: int
+    place: int
     colour: str
     dash: Any
     marker: str
@@ -82,7 +82,8 @@ RC: dict[str, Any] = {
 
 def context(salt: str) -> AbstractContextManager[None]:
     """Matplotlib set up for one figure; ``salt`` makes an SVG's ids its own and the same every time."""
-    return mpl.rc_context({**RC, "svg.hashsalt": salt})
+    settings: Any = {**RC, "svg.hashsalt": salt}
+    return mpl.rc_context(settings)
 
 
 def steps_text(x: float, _: object = None) -> str:

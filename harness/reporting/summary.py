@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from harness.analysis.compare import Pair
@@ -76,8 +77,7 @@ def _facing(pair: Pair, a: str) -> Pair:
     """The comparison seen from ``a``; only what the sentences read is turned."""
     if pair.a == a:
         return pair
-    turned = pair.difference._replace(value=-pair.difference.value)
-    return Pair(**{**pair.__dict__, "a": pair.b, "b": pair.a, "difference": turned, "seeds": pair.seeds[::-1]})
+    return replace(pair, a=pair.b, b=pair.a, difference=pair.difference.mirrored(), seeds=pair.seeds[::-1])
 
 
 def _against(study: Study, a: str, b: str, pairs: list[Pair]) -> str:

@@ -47,22 +47,13 @@ def table(made: Study, a: str, b: str) -> Table:
     for pair in made.pairs:
         form = partial(words.value, decimals=words.digits(pair.task))
         means = [words.estimate(made.finals[m, pair.task.key]["mean"], form) for m in (a, b)]
-        turned = pair.a != a
-        difference, chance = (_minus(pair.difference), _other(pair.improvement)) if turned else (
-            pair.difference, pair.improvement)  # fmt: skip
+        difference, chance = pair.difference, pair.improvement
+        if pair.a != a:
+            difference, chance = difference.mirrored(), chance.mirrored(1.0)
         two = partial(words.value, decimals=2)
         texts = [words.estimate(difference, form), words.estimate(chance, two), words.p_value(pair.welch_holm)]
         shown.add_row(pair.task.name, *means, *texts, _verdict(pair))
     return shown
-
-
-def _minus(e: Any) -> Any:
-    return e._replace(value=-e.value, low=None if e.high is None else -e.high, high=None if e.low is None else -e.low)
-
-
-def _other(e: Any) -> Any:
-    low, high = (None, None) if e.low is None else (1 - e.high, 1 - e.low)
-    return e._replace(value=1 - e.value, low=low, high=high)
 
 
 def _verdict(pair: Pair) -> str:
