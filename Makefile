@@ -16,12 +16,12 @@ SETUP := setup.cfg pyproject.toml constraints.txt
 .PHONY: help demo test check bench clean
 
 help:
-	@echo "make demo    run VDN, QMIX and IPPO on a battle of SMAC and write a report (about 12 minutes on 2 cores)"
+	@echo "make demo    run VDN, QMIX and IPPO on a battle of SMAC and write a report (under 15 minutes on 2 cores, installation included)"
 	@echo "make test    the test suite (under 10 minutes on 2 cores)"
 	@echo "make check   ruff and mypy"
 	@echo "make bench   throughput, breakdown, scaling and memory: tables and CSV in reports/bench"
 
-DEMO := suite=smac tasks=3m algorithms=vdn,qmix,ippo seeds=3 name=demo env_steps=100000 eval_every=5000 \
+DEMO := suite=smac tasks=3m algorithms=vdn,qmix,ippo seeds=3 name=demo env_steps=50000 eval_every=2500 \
         eval_episodes=32 final_episodes=128
 
 demo: .venv/run
