@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis.bootstrap import wilson
-from harness.analysis.curves import AXES, Axis, Reached, mean_interval
+from harness.analysis.curves import AXES, Axis, Reached
 from harness.analysis.scores import Run, TaskInfo
 from harness.analysis.study import Study
 from harness.reporting import words
@@ -22,7 +22,7 @@ def tables(study: Study) -> dict[str, Table]:
     made = [final_by_task(study), final_scores(study), aggregates(study), pairs(study)]
     made += [reached(study, "env_steps" if study.options.match == "env_steps" else study.options.match)]
     made += [reached(study, "seconds") if study.reached_seconds else None]
-    made += [fairness(study), seeds(study), cdm(study), settings(study), provenance(study)]
+    made += [fairness(study), seeds(study), settings(study), provenance(study)]
     return {t.name: t for t in made if t is not None}
 
 
@@ -241,28 +241,6 @@ def _wins(task: TaskInfo, run: Run) -> tuple[float, float] | None:
         return None
     count = run.final * run.final_episodes
     return wilson(round(count), run.final_episodes) if abs(count - round(count)) < 1e-6 else None
-
-
-def cdm(study: Study) -> Table | None:
-    """The last diagnostics of each run, over seeds."""
-    if study.cdm.empty:
-        return None
-    last = study.cdm.sort_values("env_steps").groupby(["task", "metric", "algorithm", "seed"], as_index=False).last()
-    rows, data = [], []
-    for (task, metric, a), part in last.groupby(["task", "metric", "algorithm"], sort=True):
-        values = part["value"].dropna().to_numpy(float)
-        if not len(values):
-            continue
-        e = mean_interval(values, resamples=study.options.resamples, seed=study.options.seed)
-        text = words.estimate(e, lambda x: f"{x:.3g}".replace("-", "−"))
-        rows.append(cells([str(task).rpartition("/")[2], metric, a, len(values), text]))
-        data.append({"task": task, "metric": metric, "algorithm": a, "seeds": len(values), "mean": e.value,
-                     "low": e.low, "high": e.high})  # fmt: skip
-    caption = "At each run's last diagnosed checkpoint: mean over seeds with 95% bootstrap interval (docs/cdm.md)."
-    columns = ("Task", "Diagnostic", "Method", "Seeds", "Mean")
-    return Table(
-        "cdm", "Centralised-decentralised mismatch", caption, columns, tuple(rows), pd.DataFrame(data), labels=3
-    )
 
 
 def settings(study: Study) -> Table:

@@ -31,7 +31,6 @@ def drawings(study: Study) -> dict[str, Drawing]:
     if study.overall is not None:
         made += [aggregates(study, look), profiles(study, look), progress(study, look), improvement(study)]
         made.append(ranks(study, look))
-    made += [cdm(study, look)]
     return {d.name: d for d in made if d is not None}
 
 
@@ -165,7 +164,7 @@ def aggregates(study: Study, look: Mapping[str, Look]) -> Drawing:
             axes.set_xlabel("normalised score" if statistic != "optimality_gap" else "missing to 1")
             axes.margins(x=0.08)
 
-        return Panel(AGGREGATES[statistic], draw, (3.4, 0.9 + 0.28 * len(whole.algorithms)))
+        return Panel(AGGREGATES[statistic], draw, (4.8, 1.0 + 0.3 * len(whole.algorithms)))
 
     rows = [
         {"algorithm": a, "statistic": s, "value": e.value, "low": e.low, "high": e.high, "seeds": e.n}
@@ -263,41 +262,3 @@ def ranks(study: Study, look: Mapping[str, Look]) -> Drawing | None:
     )
     panel = Panel("Mean ranks", draw, (4.4, 0.9 + 0.28 * len(names)))
     return Drawing("ranks", "Ranks over tasks", caption, (panel,), rows)
-
-
-# -- CDM -------------------------------------------------------------------------------------------------------------
-
-
-def cdm(study: Study, look: Mapping[str, Look]) -> Drawing | None:
-    """Diagnostics against training, where they were measured more than once: one panel a task and metric."""
-    table = study.cdm
-    if table.empty or table["env_steps"].nunique() < 2:
-        return None
-    from harness.analysis.curves import curve
-
-    panels, rows = [], []
-    for (task, metric), part in table.groupby(["task", "metric"], sort=True):
-        found = {}
-        for a, mine in part.groupby("algorithm", sort=True):
-            wide = mine.pivot_table(index="seed", columns="env_steps", values="value").dropna(axis=1)
-            if wide.shape[1] > 1:
-                found[str(a)] = curve(wide.columns.to_numpy(float), wide.to_numpy(float), resamples=2_000)
-                rows.append(
-                    _curve_rows(found[str(a)], "env_steps", task=str(task), metric=str(metric), algorithm=str(a))
-                )
-        if found:
-            panels.append(Panel(f"{str(task).rpartition('/')[2]}: {metric}", _cdm_panel(found, look)))
-    if not panels:
-        return None
-    caption = "CDM diagnostics at checkpoints during training: mean over seeds with 95% bootstrap bands."
-    return Drawing("cdm", "CDM diagnostics", caption, tuple(panels), pd.concat(rows), tuple(look.items()))
-
-
-def _cdm_panel(found: Mapping[str, Curve], look: Mapping[str, Look]) -> Any:
-    def draw(axes: Axes) -> None:
-        for a, c in found.items():
-            line(axes, look[a], c.x, c.value, c.low, c.high)
-        axes.margins(x=0.01)
-        steps_axis(axes, "environment steps")
-
-    return draw

@@ -12,7 +12,7 @@ from markupsafe import Markup
 import harness
 from harness.analysis.study import Options, Study, study
 from harness.errors import UserError
-from harness.reporting import content, method, summary
+from harness.reporting import cdm, content, method, summary
 from harness.reporting.drawings import drawings
 from harness.reporting.figures import Drawing
 from harness.reporting.style import DASHES, LIGHT, SVG_DASHES, Look, looks
@@ -38,7 +38,9 @@ def build(paths: Sequence[Path], out: Path | None = None, formats: tuple[str, ..
 
 def write(made: Study, folder: Path, formats: Sequence[str] = ("html",)) -> Path:
     """Write ``made`` into ``folder``, replacing an earlier report there; the main file."""
-    figures, tables = drawings(made), content.tables(made)
+    section = cdm.section(made)
+    figures = {**drawings(made), **{d.name: d for d in section.drawings}}
+    tables = {**content.tables(made), **{t.name: t for t in section.tables}}
     _clear(folder)
     for figure in figures.values():
         figure.save(folder / "figures")
@@ -46,7 +48,7 @@ def write(made: Study, folder: Path, formats: Sequence[str] = ("html",)) -> Path
         table.save(folder / "tables")
     pages = {"html": html, "md": markdown}
     for kind in formats:
-        (folder / f"report.{kind}").write_text(pages[kind](made, figures, tables), encoding="utf-8")
+        (folder / f"report.{kind}").write_text(pages[kind](made, figures, tables, section), encoding="utf-8")
     return folder / f"report.{formats[0]}"
 
 
@@ -69,7 +71,7 @@ def _clear(folder: Path) -> None:
 # -- HTML ------------------------------------------------------------------------------------------------------------
 
 
-def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table]) -> str:
+def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table], section: cdm.Section) -> str:
     """One file that opens without a network."""
     loader = PackageLoader("harness.reporting")
     env = Environment(
@@ -85,7 +87,12 @@ def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table
         notices=[n.text for n in made.scores.notices if n.level == "warning"],
         drawings=_Lenient({name: _view(d) for name, d in figures.items()}),
         tables=_Lenient(tables),
-        sections=_sections(figures, tables),
+        cdm={
+            "figures": [d.name for d in section.drawings],
+            "tables": [t.name for t in section.tables],
+            "sentences": section.sentences,
+        },
+        sections=_sections(figures, tables, bool(section.tables)),
         keys={a: k.place % len(LIGHT) for a, k in looks(made.algorithms).items()},
         how=method.sentences(made),
         foot=f"Made by harness {harness.__version__} from {len(list(made.scores.all_runs()))} trials.",
@@ -135,7 +142,7 @@ def lead(made: Study) -> str:
     return " · ".join(x for x in (f"suite {suites}", f"{runs} trials", when) if x)
 
 
-def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table]) -> list[tuple[str, str]]:
+def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table], diagnosed: bool) -> list[tuple[str, str]]:
     every = [
         ("summary", "Summary", True),
         ("curves", "Curves", "learning_curves" in figures),
@@ -144,7 +151,7 @@ def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table]) -> li
         ("pairs", "Pairs", "pairs" in tables),
         ("efficiency", "Efficiency", "steps_to_score" in tables or "time_to_score" in tables),
         ("fairness", "Fairness", True),
-        ("cdm", "CDM", "cdm" in tables),
+        ("cdm", "CDM", diagnosed),
         ("provenance", "Provenance", True),
         ("methods", "Methods", True),
     ]
@@ -154,7 +161,7 @@ def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table]) -> li
 # -- Markdown --------------------------------------------------------------------------------------------------------
 
 
-def markdown(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table]) -> str:
+def markdown(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table], section: cdm.Section) -> str:
     """The same for a repository's page; pictures beside it in figures/."""
     lines = [f"# Report: {experiments(made)}", "", lead(made), ""]
     lines += [f"- {s}" for s in summary.sentences(made)] + [""]
@@ -165,5 +172,7 @@ def markdown(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, T
     for t in tables.values():
         if t.rows:
             lines += [t.markdown()]
+    if section.sentences:
+        lines += ["## Centralised-decentralised mismatch", "", *(f"- {s}" for s in section.sentences), ""]
     lines += ["## How every number was made", ""] + [f"- {s}" for s in method.sentences(made)]
     return "\n".join([*lines, ""])

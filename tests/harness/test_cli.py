@@ -85,7 +85,7 @@ def gone(pid: int, within: float = 30.0) -> bool:
         (("show", "fake@bgi"), "harness: unknown preset of fake 'bgi'; did you mean 'big'?\n"),
         (("status",), "harness: no results below results; `harness run suite=smac` makes some\n"),
         (("status", "nowhere"), "harness: nowhere: no trials there; `harness run suite=smac` makes some\n"),
-        (("report", "--format", "pdf"), "harness: unknown format 'pdf'; "),
+        (("report",), "harness: no results below results; `harness run suite=smac` makes some\n"),
     ],
 )
 def test_a_users_error_is_one_line_on_stderr_and_exit_code_2(
@@ -195,7 +195,7 @@ def test_running_again_does_only_what_is_missing(harness: Callable[..., Result])
     assert "the same command tries the failed trials again" in first.output
     second = harness(*command, "seeds=2")
     assert second.exit_code == 0
-    assert "1 trials to do (1 complete already)" in second.output
+    assert "1 trial to do (1 complete already)" in second.output
     assert "started      one fake 1" in second.output
     assert "started      one fake 0" not in second.output
     third = harness(*command, "seeds=2")
