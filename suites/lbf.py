@@ -33,7 +33,10 @@ RANDOM: Mapping[str, float] = {
     "15x15-4p-3f": 0.075,
     "15x15-4p-5f": 0.079,
 }
-"""Tasks and the mean return of uniform random legal play over 400 episodes: ``python -m benchmarks.environments bounds lbf``."""
+"""Tasks and the mean return of uniform random legal play over 400 episodes.
+
+Source: ``python -m benchmarks.environments bounds lbf --episodes 400``.
+"""
 
 _NAME = re.compile(r"(?:(?P<sight>\d+)s-)?(?P<size>\d+)x\d+-(?P<players>\d+)p-(?P<food>\d+)f(?P<coop>-coop)?")
 

@@ -182,7 +182,8 @@ class _Streams:
         words = np.random.SeedSequence(seed).generate_state(4)
         # VMAS restores the states of numpy's legacy generator, so that is the kind to make.
         legacy = np.random.RandomState(words)
-        torchs = torch.Generator().manual_seed(seed)
+        # Torch's CPU generator takes 32 bits of a seed and drops the others.
+        torchs = torch.Generator().manual_seed(int(words[0]))
         self._own = [torchs.get_state(), legacy.get_state(), random.Random(seed).getstate()]
         if self._device.type == "cuda":
             self._cuda = torch.Generator(self._device).manual_seed(seed).get_state()
