@@ -1,4 +1,4 @@
-"""The command line: run, report, status, list, show.
+"""The command line: run, status, list, show here; what reads results in ``harness.reporting.commands``.
 
 Nothing heavy is imported before a command needs it.
 """
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from harness import __version__
 from harness.errors import UserError
+from harness.reporting.commands import COMMANDS
 
 if TYPE_CHECKING:
     from harness.plan import Plan
@@ -75,13 +76,15 @@ def run(settings: tuple[str, ...], dry_run: bool) -> None:
 
 def _run(made: Plan, console: Console) -> int:
     from harness import display
+    from harness.display import count
     from harness.results_table import after_run
     from harness.runner import Runner
 
     experiment = made.experiment
     done = len(made.items) - len(made.todo)
     console.print(
-        f"[bold]{experiment.name}[/]: {len(made.todo)} trials to do", f"({done} complete already)" if done else ""
+        f"[bold]{experiment.name}[/]: {count(len(made.todo), 'trial')} to do",
+        f"({done} complete already)" if done else "",
     )
     for note in experiment.notes:
         console.print(note, style="dim")
@@ -89,27 +92,6 @@ def _run(made: Plan, console: Console) -> int:
         outcome = Runner(made, shown).run()
     console.print(after_run(made, outcome))
     return outcome.exit_code
-
-
-@main.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to write. Default: reports/<experiment>.")
-@click.option("--format", "formats", default="html,md", show_default=True, help="Of html and md, separated by commas.")
-def report(paths: tuple[Path, ...], out: Path | None, formats: str) -> None:
-    """Compare the methods of an experiment: curves, tables, intervals, in one page.
-
-    PATH is a folder of results; several are pooled where that is right. Default: the experiment run last.
-    """
-    from harness.errors import unknown
-    from harness.reporting.report import build
-    from harness.results_table import latest
-
-    wanted = tuple(f.strip() for f in formats.split(",") if f.strip())
-    for name in wanted:
-        if name not in ("html", "md"):
-            raise unknown("format", name, ("html", "md"))
-    chosen = list(paths) or [latest(Path("results"))]
-    click.echo(build(chosen, out or Path("reports") / chosen[0].resolve().name, wanted))
 
 
 @main.command()
@@ -138,3 +120,7 @@ def show(name: str) -> None:
     from harness.show import page
 
     Console(highlight=False).print(page(name))
+
+
+for _command in COMMANDS:
+    main.add_command(_command)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
@@ -77,7 +77,6 @@ class Experiment:
     """(task, label) -> the method with its fields set, in the order of the request."""
     notes: tuple[str, ...] = ()
     """What the user should know, a line each: what was left out, which engine was taken."""
-    overridden: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def name(self) -> str:

@@ -31,12 +31,17 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
-def steps(count: float) -> str:
+def count(number: int, noun: str) -> str:
+    """ "1 trial", "2 trials"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def steps(number: float) -> str:
     """Environment steps: "950", "12.5k", "2M"."""
     for unit, scale in (("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g}{unit}" if count < 1000 * scale else f"{count / scale:.0f}{unit}"
-    return f"{count:.0f}"
+        if number >= scale:
+            return f"{number / scale:.3g}{unit}" if number < 1000 * scale else f"{number / scale:.0f}{unit}"
+    return f"{number:.0f}"
 
 
 def name(trial: Trial) -> str:
@@ -258,7 +263,9 @@ def of(plan: Plan, console: Console) -> LiveDisplay | PlainDisplay:
 def plan_table(plan: Plan) -> Group:
     """The plan as ``--dry-run`` prints it: one row a task and method."""
     budget, notes = plan.experiment.budget, plan.experiment.notes
-    head = f"{plan.experiment.name}: {len(plan.items)} trials, {len(plan.todo)} to do, {len(plan.slots)} at once"
+    head = (
+        f"{plan.experiment.name}: {count(len(plan.items), 'trial')}, {len(plan.todo)} to do, {len(plan.slots)} at once"
+    )
     each = (
         f"each {budget.env_steps:,} env steps, evaluated every {budget.eval_every:,} on {budget.eval_episodes} episodes"
     )

@@ -126,7 +126,7 @@ class Runner:
         now = time.monotonic()
         if self.elsewhere and not self.queue and self.slots and now - self.looked > ELSEWHERE:
             if not self.looked:
-                self.display.say(f"{len(self.elsewhere)} trials are another `harness run`'s; waiting for them")
+                self.display.say(f"waiting for trials of another `harness run`: {len(self.elsewhere)}")
             self.looked = now
             self.queue, self.elsewhere = self.elsewhere, deque()
 
@@ -244,7 +244,7 @@ class Runner:
                 process.kill("stopped by the user")
         if self.stops == 1 and self.running:
             self.display.say(
-                f"stopping: checkpoints of {len(self.running)} trials are written; Ctrl-C again ends at once"
+                f"stopping: checkpoints are being written ({len(self.running)}); Ctrl-C again ends at once"
             )
 
 
