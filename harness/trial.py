@@ -115,6 +115,7 @@ class Loop:
         self.env_steps = self.rounds = self.points = self.transitions = 0
         self.seconds = self.eval_seconds = 0.0
         self.best: dict[str, Any] = {"score": -math.inf, "return": -math.inf, "env_steps": 0}
+        self._best_net: dict[str, Any] = {}
         self.last_eval: float | None = None
         self.saved_at = 0
         self._spoke = (time.monotonic(), 0)
@@ -284,6 +285,7 @@ class Loop:
             "counters": [self.env_steps, self.rounds, self.points, self.transitions],
             "clocks": [self.seconds, self.eval_seconds],
             "best": self.best,
+            "best_net": self._best_net,
             "positions": self.folder.positions(),
         }
         checkpoint.save(self.folder.path, state, self.replay)
@@ -302,6 +304,9 @@ class Loop:
         self.env_steps, self.rounds, self.points, self.transitions = state["counters"]
         self.seconds, self.eval_seconds = state["clocks"]
         self.best = state["best"]
+        if best_net := state.get("best_net"):  # best.pt may hold one found after this checkpoint, and lost with it
+            self._best_net = best_net
+            checkpoint.save_networks(self.folder.path / "best.pt", best_net, **self.best)
         self.saved_at = self.env_steps
         self._spoke = (time.monotonic(), self.env_steps)
         return True
