@@ -47,8 +47,12 @@ def measure(e: Estimator, reader: Reader, truth: Truth | None, seeds: Seeds) -> 
         missing["own/cosine"] = missing["own/teammate_share"]
         return along_the_data(e, reader, seeds), missing, f"{name} reads the joint action played: as collected"
     if not found.noise:
-        missing = {"own/cosine": f"{name} does not vary with its agents' actions at a given state"}
-        return along_the_data(e, reader, seeds, silent=True), missing, f"{name} is a function of the state alone"
+        why = f"{name} does not vary at a given state: it draws nothing, or its draws have become certain"
+        return (
+            along_the_data(e, reader, seeds, silent=True),
+            {"own/cosine": why},
+            f"{name} is a function of the state alone",
+        )
     if truth is not None and truth.one_step:
         reader = repeat(reader, REPEATS)
     values = split(e, reader, seeds)
@@ -108,9 +112,9 @@ def along_the_data(e: Estimator, reader: Reader, seeds: Seeds, silent: bool = Fa
     the joint action has in it are known to be 0."""
     g = own.gradient(e, reader.batch, torch.Generator(reader.index.device).manual_seed(seeds()))
     x = reader.at(g).flatten(1).double()
-    if len(x) < 2:
-        raise Unmeasurable("a single state has no variance over states")
-    total = float(x.var(0).sum())
+    if len(x) < 2 and not silent:
+        raise Unmeasurable("a single step has no variance over steps")
+    total = float(x.var(0).sum()) if len(x) > 1 else 0.0
     signal = float(x.mean(0).square().sum()) - total / len(x)
     found = {"variance_total": total, "snr": signal / total if total > 0 else math.nan}
     return found | ({"variance_state": total, "variance_teammates": 0.0, "variance_own": 0.0} if silent else {})

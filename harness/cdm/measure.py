@@ -65,7 +65,7 @@ class Measurement:
             if value == value and abs(value) != float("inf"):
                 self.values[metric] = value
             else:
-                self.missing[metric] = "undefined here: the gradient, or its variance, is 0"
+                self.missing[metric] = "undefined here: the gradient, or its variance, is 0, or noise hides it"
 
     def try_to(self, group: str, of: Callable[[], dict[str, float]]) -> None:
         """Measure a group, or note why it cannot be."""

@@ -145,3 +145,16 @@ def test_measuring_moves_nothing_and_repeats_exactly(tmp_path):
     table = read_table(tmp_path / "a" / "cdm.csv")
     assert sorted(table["env_steps"].unique()) == [0, 100]
     assert table["value"].notna().all()
+
+
+def test_a_policy_that_has_become_certain_has_no_share_and_says_so():
+    method = Sampler(table=CLIMBING)
+    spec = registry.suite("matrix")().make("climbing", 1, torch.device("cpu")).spec
+    net = method.networks(spec)
+    with torch.no_grad():
+        net["actor"].logits.copy_(torch.tensor([[200.0, 0.0, 0.0], [200.0, 0.0, 0.0]]))
+    found = measured(method, net=net)
+    assert found.values["own/variance_total"] == found.values["joint/variance_total"] == 0
+    assert "own/teammate_share" not in found.values
+    assert "become certain" in found.missing["own/cosine"]
+    assert found.values["ends/optimal"] == 1
