@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from harness.suite import VecEnv
+from harness.suite import EpisodeVoid, VecEnv
 from harness.types import Action, Batch, Step
 
 Act = Callable[[Step, Any, int], Action]
@@ -71,8 +73,19 @@ def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episo
     """Play one whole episode in every environment, finished ones idling until the last is done.
 
     Every environment gives exactly one episode, however long: no bias to short ones. ``keep`` False leaves out the
-    batch.
+    batch. A round that an environment declares void is begun anew, with another seed that follows from ``seed``.
     """
+    following = seed
+    for attempt in itertools.count(1):
+        try:
+            return _episodes(env, act, following, keep)
+        except EpisodeVoid:
+            branch = np.random.SeedSequence(seed, spawn_key=(attempt,))
+            following = int(branch.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    raise AssertionError("the count has no end")
+
+
+def _episodes(env: VecEnv, act: Act, seed: int, keep: bool) -> tuple[Episodes, Batch | None]:
     step = seen(env.reset(seed))
     recorder = _Recorder() if keep else None
     running = torch.ones_like(step.terminated)

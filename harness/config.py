@@ -118,7 +118,7 @@ def parse(arguments: Iterable[str]) -> Experiment:
     given = _pairs(arguments)
     if not given.get("suite"):
         raise UserError(
-            "which suite? e.g. suite=" + (registry.suites() or ("smac",))[0] + "; `harness list suites` shows all"
+            "which suite? e.g. suite=" + next(iter(registry.suites()), "NAME") + "; `harness list suites` shows all"
         )
     suite_class = registry.suite(given["suite"])
     suite_fields = fields_of(suite_class)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from harness.collect import episodes, seen
+from harness.suite import EpisodeVoid
 from harness.types import Action, Batch, Step
 from tests.support.episodes import CountingEnv, NoisyEnv, batch_of, spoiled
 
@@ -137,6 +138,35 @@ def test_an_episode_of_exactly_the_limit_is_whole() -> None:
     assert result.length.tolist() == [4, 2]
     assert batch is not None
     assert batch.mask.shape == (2, 4)
+
+
+class Breaking(CountingEnv):
+    """Dies in the middle of its first two rounds, as an engine does whose process is gone."""
+
+    deaths = 2
+
+    def step(self, action: torch.Tensor) -> Step:
+        if len(self.played) == 2 and self.deaths:
+            self.deaths -= 1
+            raise EpisodeVoid("restarted")
+        return super().step(action)
+
+
+def test_a_void_round_leaves_nothing_and_is_played_again_from_other_seeds() -> None:
+    """Found elsewhere: an engine that dies in mid-episode, and half an episode in the replay."""
+    env, policy = Breaking(LENGTHS, TRUNCATED), Counter()
+    result, batch = episodes(env, policy, 11)
+    whole_result, whole = counted()[3], counted()[2]
+    assert batch is not None
+    assert all(torch.equal(a, b) for a, b in zip(batch.tensors().values(), whole.tensors().values(), strict=True))  # type: ignore[arg-type]
+    assert result.length.tolist() == whole_result.length.tolist()
+    assert env.seeds[0] == 11
+    assert len(set(env.seeds)) == 3
+    assert all(0 <= seed < 2**63 for seed in env.seeds)
+    assert [given[1:] for given in policy.given if given[1] is None] == [(None, 0)] * 3  # memory and count begin anew
+    again = Breaking(LENGTHS, TRUNCATED)
+    episodes(again, Counter(), 11)
+    assert again.seeds == env.seeds
 
 
 def test_nothing_is_kept_where_nothing_is_learned() -> None:
