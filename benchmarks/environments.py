@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -66,22 +67,26 @@ def bounds(suite_name: str, tasks: list[str], episodes: int) -> Iterator[tuple[s
         env.close()
 
 
-def throughput(suite_name: str, num_envs: int, seconds: float) -> Iterator[tuple[str, str, float]]:
-    """(task, workers, environment steps a second) under random play of whole episodes, for the suite's first task."""
+def throughput(suite_name: str, num_envs: int, seconds: float) -> Iterator[tuple[str, str, float, float]]:
+    """(task, stepping, environment steps a second, and a CPU second) under random play of whole episodes.
+
+    Of the suite's first task; medians of five. CPU time is that of this process and of its workers.
+    """
     suite = registry.suite(suite_name)()
     task = suite.default_tasks[0]
-    has_choice = any(field.name == "workers" for field in dataclasses.fields(suite))
-    for workers in ("inline", "process") if has_choice else ("vectorised",):
-        chosen = dataclasses.replace(suite, workers=workers) if has_choice else suite
+    has_choice = any(field.name == "stepping" for field in dataclasses.fields(suite))
+    for stepping in ("inline", "process") if has_choice else ("vectorised",):
+        chosen = dataclasses.replace(suite, stepping=stepping) if has_choice else suite
         env, policy = chosen.make(task, num_envs, CPU), random_play(torch.Generator().manual_seed(0))
         rates = [rate(env, policy, seconds) for _ in range(5)]
         env.close()
-        yield task, workers, statistics.median(rates)
+        yield task, stepping, statistics.median(r[0] for r in rates), statistics.median(r[1] for r in rates)
 
 
-def rate(env: VecEnv, policy: Policy, seconds: float) -> float:
-    """Environment steps a second; idle ones do not count."""
-    steps, step, begun = 0, env.reset(0), time.perf_counter()
+def rate(env: VecEnv, policy: Policy, seconds: float) -> tuple[float, float]:
+    """Environment steps a second and a CPU second; idle ones do not count."""
+    steps, step = 0, env.reset(0)
+    begun, spent = time.perf_counter(), cpu_time()
     while time.perf_counter() - begun < seconds:
         running = ~(step.terminated | step.truncated)
         if not bool(running.any()):
@@ -89,7 +94,14 @@ def rate(env: VecEnv, policy: Policy, seconds: float) -> float:
             continue
         step = env.step(policy(env, step))
         steps += int(running.sum())
-    return steps / (time.perf_counter() - begun)
+    return steps / (time.perf_counter() - begun), steps / (cpu_time() - spent)
+
+
+def cpu_time() -> float:
+    """Seconds of CPU that this process and the living ones it started have used."""
+    this = psutil.Process()
+    used = [process.cpu_times() for process in [this, *this.children(recursive=True)]]
+    return sum(times.user + times.system for times in used)
 
 
 def main() -> None:
@@ -108,9 +120,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if chosen.command == "throughput":
         for suite in chosen.suites.split(","):
-            for task, workers, speed in throughput(suite, chosen.envs, chosen.seconds):
-                where = f"{suite:10} {task:24} {workers:10} {chosen.envs:4} environments"
-                print(f"{where} {speed:10.0f} steps/s", flush=True)
+            for task, stepping, wall, cpu in throughput(suite, chosen.envs, chosen.seconds):
+                where = f"{suite:10} {task:24} {stepping:10} {chosen.envs:4} environments"
+                print(f"{where} {wall:10.0f} steps/s {cpu:10.0f} steps/CPU s", flush=True)
         return
     tasks = chosen.tasks.split(",") if chosen.tasks else []
     for task, policy, mean, error in bounds(chosen.suite, tasks, chosen.episodes):

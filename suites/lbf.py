@@ -17,7 +17,7 @@ from harness.types import Spec
 from suites.adapters.packages import versions
 from suites.adapters.single import Array
 from suites.adapters.tuple_gym import TupleGym, build
-from suites.adapters.vectorise import Workers, spec, vectorise
+from suites.adapters.vectorise import Stepping, spec, vectorise
 
 PATH = "lbforaging.foraging.environment:ForagingEnv"
 LIMIT = 50
@@ -45,7 +45,7 @@ _NAME = re.compile(r"(?:(?P<sight>\d+)s-)?(?P<size>\d+)x\d+-(?P<players>\d+)p-(?
 class LBF:
     """Level-Based Foraging: agents of differing levels load food together, sparse rewards."""
 
-    workers: Workers = "inline"
+    stepping: Stepping = "inline"
     """Environments in a loop in the trial's process ("inline") or each in a process of its own ("process")."""
 
     name: ClassVar[str] = "lbf"
@@ -70,7 +70,7 @@ class LBF:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments of one task. Raises ``UserError`` for an unknown task or a missing package."""
-        return vectorise(self._single(task), num_envs, device, f"lbf {task}", self.workers)
+        return vectorise(self._single(task), num_envs, device, f"lbf {task}", self.stepping)
 
     def spec(self, task: str) -> Spec:
         """What methods may know of ``task``."""

@@ -14,7 +14,7 @@ from harness.suite import Budget, Task, VecEnv
 from harness.types import Spec
 from suites.adapters.packages import versions
 from suites.adapters.pettingzoo import PettingZooEnv, build
-from suites.adapters.vectorise import Workers, spec, vectorise
+from suites.adapters.vectorise import Stepping, spec, vectorise
 
 PATH = "suites.adapters.mujoco:parallel_env"
 LIMIT = 1000
@@ -45,7 +45,7 @@ class MaMuJoCo:
 
     obsk: int = 1
     """How many joints away an agent sees beyond its own; 0: its own only."""
-    workers: Workers = "inline"
+    stepping: Stepping = "inline"
     """Environments in a loop in the trial's process ("inline") or each in a process of its own ("process")."""
 
     name: ClassVar[str] = "mamujoco"
@@ -76,7 +76,7 @@ class MaMuJoCo:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments of one task. Raises ``UserError`` for an unknown task or a missing package."""
-        return vectorise(self._single(task), num_envs, device, f"mamujoco {task}", self.workers)
+        return vectorise(self._single(task), num_envs, device, f"mamujoco {task}", self.stepping)
 
     def spec(self, task: str) -> Spec:
         """What methods may know of ``task``."""

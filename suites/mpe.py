@@ -14,7 +14,7 @@ from harness.suite import Budget, Task, VecEnv
 from harness.types import Spec
 from suites.adapters.packages import versions
 from suites.adapters.pettingzoo import PettingZooEnv, build
-from suites.adapters.vectorise import Workers, spec, vectorise
+from suites.adapters.vectorise import Stepping, spec, vectorise
 
 CONTINUOUS = "_continuous"
 
@@ -38,7 +38,7 @@ GAMES: Mapping[str, _Game] = {
 class MPE:
     """Multi-Agent Particle Environments: small cooperative games on a plane, discrete and continuous."""
 
-    workers: Workers = "inline"
+    stepping: Stepping = "inline"
     """Environments in a loop in the trial's process ("inline") or each in a process of its own ("process")."""
 
     name: ClassVar[str] = "mpe"
@@ -70,7 +70,7 @@ class MPE:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments of one task. Raises ``UserError`` for an unknown task or a missing package."""
-        return vectorise(self._single(task), num_envs, device, f"mpe {task}", self.workers)
+        return vectorise(self._single(task), num_envs, device, f"mpe {task}", self.stepping)
 
     def spec(self, task: str) -> Spec:
         """What methods may know of ``task``."""

@@ -16,7 +16,7 @@ from harness.suite import Budget, Task, VecEnv
 from harness.types import Spec
 from suites.adapters.packages import versions
 from suites.adapters.pettingzoo import PettingZooEnv, Reward, State, build
-from suites.adapters.vectorise import Workers, spec, vectorise
+from suites.adapters.vectorise import Stepping, spec, vectorise
 
 TASK = "environment"
 
@@ -41,7 +41,7 @@ class PettingZoo:
     """Return that counts as 0 when tasks are aggregated."""
     high: float = 1.0
     """Return that counts as 1 when tasks are aggregated."""
-    workers: Workers = "process"
+    stepping: Stepping = "process"
     """Each environment in a process of its own ("process"), or all in a loop in the trial's ("inline")."""
 
     name: ClassVar[str] = "pettingzoo"
@@ -65,7 +65,7 @@ class PettingZoo:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments. Raises ``UserError`` naming what is missing or cannot be played."""
-        env = vectorise(self._single(task), num_envs, device, f"pettingzoo {self.env}", self.workers)
+        env = vectorise(self._single(task), num_envs, device, f"pettingzoo {self.env}", self.stepping)
         if env.spec.action.kind != self.action:
             env.close()
             raise UserError(f"env={self.env} has {env.spec.action.kind} actions; set action={env.spec.action.kind}")

@@ -15,7 +15,7 @@ from harness.suite import Budget, Task, VecEnv
 from harness.types import Spec
 from suites.adapters.packages import versions
 from suites.adapters.tuple_gym import TupleGym, build, never
-from suites.adapters.vectorise import Workers, spec, vectorise
+from suites.adapters.vectorise import Stepping, spec, vectorise
 
 LIMIT = 500
 """Steps an episode, the package's default and the papers'."""
@@ -38,7 +38,7 @@ _NAME = re.compile(r"(?P<size>[a-z]+)-(?P<agents>\d+)ag(?P<difficulty>-easy|-har
 class RWARE:
     """Multi-Robot Warehouse: robots bring requested shelves, one reward a delivery."""
 
-    workers: Workers = "inline"
+    stepping: Stepping = "inline"
     """Environments in a loop in the trial's process ("inline") or each in a process of its own ("process")."""
 
     name: ClassVar[str] = "rware"
@@ -63,7 +63,7 @@ class RWARE:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments of one task. Raises ``UserError`` for an unknown task or a missing package."""
-        return vectorise(self._single(task), num_envs, device, f"rware {task}", self.workers)
+        return vectorise(self._single(task), num_envs, device, f"rware {task}", self.stepping)
 
     def spec(self, task: str) -> Spec:
         """What methods may know of ``task``."""

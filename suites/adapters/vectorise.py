@@ -13,12 +13,12 @@ from suites.adapters.inline import Inline
 from suites.adapters.single import Make
 from suites.adapters.subprocess import Subprocess
 
-Workers = Literal["inline", "process"]
+Stepping = Literal["inline", "process"]
 
 
-def vectorise(make: Make, num_envs: int, device: torch.device, name: str, workers: Workers, **options: Any) -> VecEnv:
+def vectorise(make: Make, num_envs: int, device: torch.device, name: str, stepping: Stepping, **options: Any) -> VecEnv:
     """E environments in one process or in E; ``options`` are those of ``Subprocess`` and read only there."""
-    if workers == "inline":
+    if stepping == "inline":
         return Inline(make, num_envs, device, name)
     return Subprocess(make, num_envs, device, name, **options)
 

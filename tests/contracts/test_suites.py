@@ -19,7 +19,7 @@ from harness.types import Discrete, Step
 
 CPU = torch.device("cpu")
 SETTINGS: dict[str, dict[str, Any]] = {
-    "pettingzoo": {"env": "mpe2.simple_spread_v3:parallel_env", "args": '{"max_cycles": 6}', "workers": "inline"},
+    "pettingzoo": {"env": "mpe2.simple_spread_v3:parallel_env", "args": '{"max_cycles": 6}', "stepping": "inline"},
 }
 """Fields without which a suite has nothing to play."""
 SKIPPED = {"smac": "its engine takes half a minute to compile; tests/suites/smac asks the same of it"}

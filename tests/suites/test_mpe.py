@@ -73,8 +73,8 @@ def test_agents_that_differ_are_padded_and_masked() -> None:
 
 def test_a_process_each_plays_the_same_games_as_a_loop() -> None:
     found = []
-    for workers in ("inline", "process"):
-        env = MPE(workers=workers).make("simple_spread", 3, CPU)  # type: ignore[arg-type]
+    for stepping in ("inline", "process"):
+        env = MPE(stepping=stepping).make("simple_spread", 3, CPU)  # type: ignore[arg-type]
         generator, steps = torch.Generator().manual_seed(0), [env.reset(5)]
         steps += [env.step(torch.randint(5, (3, 3), generator=generator)) for _ in range(LIMIT)]
         found.append(steps)

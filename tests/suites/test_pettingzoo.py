@@ -24,7 +24,7 @@ def standins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_environment_with_its_arguments() -> None:
     pytest.importorskip("mpe2")
-    suite = PettingZoo(env=SPREAD, args='{"N": 4, "max_cycles": 7}', workers="inline")
+    suite = PettingZoo(env=SPREAD, args='{"N": 4, "max_cycles": 7}', stepping="inline")
     env = suite.make(TASK, 2, CPU)
     assert env.spec.n_agents == 4
     env.reset(0)
@@ -43,7 +43,7 @@ def test_results_of_other_environments_or_arguments_are_of_another_engine() -> N
 
 def test_processes_are_the_default_and_play_a_users_own_environment() -> None:
     suite = PettingZoo(env="standin_envs:Leaving", reward="mean")
-    assert suite.workers == "process"
+    assert suite.stepping == "process"
     env = suite.make(TASK, 2, CPU)
     env.reset(0)
     steps = [env.step(torch.zeros(2, 3, dtype=torch.int64)) for _ in range(5)]
@@ -52,7 +52,7 @@ def test_processes_are_the_default_and_play_a_users_own_environment() -> None:
 
 
 def test_continuous_actions() -> None:
-    suite = PettingZoo(env="standin_envs:Boxes", action="continuous", workers="inline", limit=3)
+    suite = PettingZoo(env="standin_envs:Boxes", action="continuous", stepping="inline", limit=3)
     env = suite.make(TASK, 1, CPU)
     assert env.spec.action == Continuous(-1.0, 1.0, 2)
     assert suite.tasks()[TASK].action == "continuous"
@@ -72,7 +72,7 @@ def test_continuous_actions() -> None:
 )
 def test_what_cannot_be_played_is_one_clear_line(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        PettingZoo(workers="inline", **settings).make(TASK, 1, CPU)  # type: ignore[arg-type]
+        PettingZoo(stepping="inline", **settings).make(TASK, 1, CPU)  # type: ignore[arg-type]
 
 
 def test_it_can_be_listed_without_an_environment() -> None:
