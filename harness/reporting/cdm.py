@@ -198,7 +198,9 @@ def sentences(study: Study, at_end: pd.DataFrame, over: pd.DataFrame, success: p
         title = what.title + (f" ({metric.partition('/')[0]})" if metric.partition("/")[0] in ESTIMATORS else "")
         ends_of = [f"{a} {short(v)}" for a, v in ranked]
         low_high = ends_of[0] if len(ranked) == 1 else f"lowest {ends_of[0]}, highest {ends_of[-1]}"
-        said.append(f"{title}: {low_high} (mean over training, tasks and seeds). {what.reading}")
+        if ranked[0][1] == ranked[-1][1]:
+            low_high = f"{short(ranked[0][1])} for {words.join([a for a, _ in ranked])}"
+        said.append(f"{title}: {low_high} (mean over training, seeds and the tasks all have it on). {what.reading}")
     said += correlation(over, success)
     costs = cost(study)
     return [*said, costs] if costs else said
