@@ -21,6 +21,10 @@ from torch import Tensor
 from harness.cdm import exact
 
 
+CLEAR = 3.0
+"""Standard errors by which a squared length must exceed 0 before a cosine is taken."""
+
+
 class Estimate(NamedTuple):
     """A number and its standard error over sampled states and actions (not over seeds)."""
 
@@ -126,13 +130,15 @@ def agreement(g: Tensor, reference: Tensor, z: float = 2.0) -> tuple[float, floa
     """``exact.agreement`` from independent draws of both sides, [S,K,P] each.
 
     The squared lengths are freed of the draws' noise, without which noise would look like disagreement. A component
-    counts for the sign-flip rate when it is ``z`` standard errors away from 0 on both sides. NaN when noise hides a
-    side altogether, or no component is clear.
+    counts for the sign-flip rate when it is ``z`` standard errors away from 0 on both sides. NaN when a side cannot be
+    told from 0 (its squared length is below ``CLEAR`` standard errors), or no component is clear.
     """
     a, b = g.double(), reference.double()
     (m, v), (n, w) = ((x.mean(1), x.var(1) / x.shape[1]) for x in (a, b))
     lengths = [float((mean.square() - error).sum()) for mean, error in ((m, v), (n, w))]
-    cosine = float((m * n).sum()) / math.sqrt(lengths[0] * lengths[1]) if min(lengths) > 0 else math.nan
+    noise = [math.sqrt(2 * float(error.square().sum())) for error in (v, w)]  # of a squared length that is really 0
+    seen = all(x > 0 and x > CLEAR * y for x, y in zip(lengths, noise, strict=True))
+    cosine = float((m * n).sum()) / math.sqrt(lengths[0] * lengths[1]) if seen else math.nan
     clear = (m.abs() > z * v.sqrt()) & (n.abs() > z * w.sqrt()) & (m != 0) & (n != 0)
     flips = (m.sign() != n.sign())[clear].double()
     return (

@@ -115,6 +115,9 @@ def test_agreement_sees_through_the_noise_of_few_draws():
     assert cosine == pytest.approx(-1, abs=0.1)
     assert flips > 0.85
     assert math.isnan(sampled.agreement(torch.zeros(4, 3, 2), torch.ones(4, 3, 2))[0])
+    noise = [torch.randn(500, 8, 3, generator=rng) for _ in range(20)]
+    found = [sampled.agreement(x, y)[0] for x, y in zip(noise[::2], noise[1::2], strict=True)]
+    assert all(map(math.isnan, found))  # no direction is made up where there is none
 
 
 def test_sampled_perturbation_agrees_with_exact():
