@@ -20,7 +20,6 @@ from torch import Tensor
 
 from harness.cdm import exact
 
-
 CLEAR = 3.0
 """Standard errors by which a squared length must exceed 0 before a cosine is taken."""
 
