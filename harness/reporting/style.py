@@ -77,6 +77,7 @@ RC: dict[str, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names of tasks and methods are no formulas
 }
 
 
