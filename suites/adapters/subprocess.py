@@ -173,6 +173,9 @@ class Subprocess:
                 self._workers[index].answer(max(deadline - time.monotonic(), 0.0))
             except _Broken as error:
                 broken[index] = f"{error} in {order}"
+            except (IllegalMoment, UserError):
+                self.close()  # the others' answers are still on their way: nobody must take them for later ones
+                raise
         return broken
 
     def _restart(self, broken: dict[int, str]) -> None:

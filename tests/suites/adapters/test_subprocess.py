@@ -200,6 +200,7 @@ def test_an_all_zero_mask_is_an_error_and_never_repaired(start: Start, plan: Pat
     with pytest.raises(IllegalMoment, match=r"standin: no legal action for agent 1 at step 2"):
         env.step(FIRST[:1])
     assert env.record()["restarts"] == 0
+    assert env._workers == []  # there is nothing to go on with
 
 
 def test_closing_twice_leaves_nothing(start: Start, plan: Path) -> None:
