@@ -13,6 +13,7 @@ class UserError(Exception):
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not among ``known``, with the nearest match."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+    lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}?" if near else "known: " + ", ".join(known)
     return UserError(f"unknown {what} {name!r}; {hint}")

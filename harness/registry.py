@@ -37,7 +37,7 @@ def _load(group: str, what: str, name: str) -> Any:
         raise unknown(what, name, entries)
     try:
         return entries[name].load()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:  # the latter: the module has no such class
         raise UserError(f"{what} {name!r} ({entries[name].value}) cannot be imported: {error}") from error
 
 

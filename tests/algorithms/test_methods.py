@@ -13,9 +13,21 @@ from torch.distributions import Categorical
 from harness.algorithm import Algorithm
 from harness.learner import Learner
 from harness.replay import Replay
-from harness.types import Batch, Discrete, Step
+from harness.types import Discrete, Step
 from tests.support.episodes import (
-    CPU, NoisyEnv, batch_of, close, gradients, importable, legal_actions, method_kinds, networks, padded, played, small, spec_of,
+    CPU,
+    NoisyEnv,
+    batch_of,
+    close,
+    gradients,
+    importable,
+    legal_actions,
+    method_kinds,
+    networks,
+    padded,
+    played,
+    small,
+    spec_of,
     spoiled,
 )  # fmt: skip
 
@@ -34,7 +46,7 @@ def learning(name: str, kind: str, seed: int = 0) -> tuple[Algorithm, Learner]:
 
 @pytest.fixture
 def placed_noise(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it, and random numbers depend on the place among candidates, agents and actions alone, not on the padding."""
+    """Call it, and random numbers depend on the place among candidates, agents and actions, not on the padding."""
 
     def fixed(shape: Any) -> Tensor:
         flat = torch.arange(math.prod(shape[2:]), dtype=torch.float64) * 0.618033988749895 % 1
@@ -162,7 +174,8 @@ def steps(kind: str, envs: int, count: int, seed: int = 0) -> list[Step]:
         Step(
             torch.randn(envs, spec.n_agents, spec.obs_dim, generator=rng),
             torch.randn(envs, spec.state_dim, generator=rng),
-            legal_actions(spec, (envs,), rng), torch.ones(envs, spec.n_agents, dtype=torch.bool), zeros, flags, flags, {},
+            legal_actions(spec, (envs,), rng), torch.ones(envs, spec.n_agents, dtype=torch.bool),
+            zeros, flags, flags, {},
         )
         for _ in range(count)
     ]  # fmt: skip
@@ -193,7 +206,10 @@ def test_an_agent_acts_on_its_own_observations_alone(name: str, kind: str, greed
             torch.testing.assert_close(action[:, 1], same[:, 1], rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(log_prob[:, 1], same_log_prob[:, 1], rtol=1e-4, atol=1e-5)
     if greedy:
-        moved = [(a[0] != b[0]).reshape(40, spec_of(kind).n_agents, -1).any(-1)[:, [0, 2]] for a, b in zip(runs[0], runs[1], strict=True)]
+        moved = [
+            (a[0] != b[0]).reshape(40, spec_of(kind).n_agents, -1).any(-1)[:, [0, 2]]
+            for a, b in zip(runs[0], runs[1], strict=True)
+        ]
         assert torch.stack(moved).any(), "nobody reads observations at all"
 
 
@@ -251,7 +267,7 @@ def test_learning_reads_its_own_generators_alone(name: str, kind: str) -> None:
 
 @EACH
 def test_the_learner_sees_the_policy_that_played(name: str, kind: str) -> None:
-    """Greedy actions, one step at a time with memory, are the modes of the policies of the whole sequence in one call."""
+    """Greedy actions, one step at a time with memory, are the modes of the whole sequence's policies in one call."""
     algorithm = small(name, kind)
     if not hasattr(algorithm, "policy"):
         pytest.skip("the method has no policy to read")
@@ -266,7 +282,7 @@ def test_the_learner_sees_the_policy_that_played(name: str, kind: str) -> None:
         torch.testing.assert_close(pi.mean[acts], batch.action[acts], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "kind"), [p for p in method_kinds()])
+@pytest.mark.parametrize(("name", "kind"), list(method_kinds()))
 def test_on_policy_the_stored_log_probabilities_are_those_that_the_update_computes(name: str, kind: str) -> None:
     """Found elsewhere: the mask in the rollout, not in the update. Masked actions, recurrent memory, dead agents."""
     algorithm = small(name, kind)

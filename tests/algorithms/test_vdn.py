@@ -19,13 +19,13 @@ def test_it_fits_a_sum_exactly() -> None:
 @pytest.mark.learns
 @pytest.mark.parametrize(("task", "least"), [("monotone", 0.9), ("qtran", 4.0)])
 def test_it_cannot_fit_what_is_no_sum(task: str, least: float) -> None:
-    """Whatever is learned, the best sum misses the product by 1 somewhere, and QTRAN's game by more than half its range."""
+    """The best sum misses the product by 1 somewhere, and QTRAN's game by a good part of its range."""
     assert fit(FIT, task, 500)[1] > least
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.6])
 def test_the_loss_is_the_papers_by_hand(lam: float) -> None:
-    """Sum of chosen utilities against r + gamma times the sum of target utilities at the current network's legal argmax."""
+    """Sum of chosen utilities against r + gamma times the target utilities at the current network's legal argmax."""
     algorithm = VDN(hidden=8, td_lambda=lam, gamma=0.9)
     learner = Learner(algorithm, networks(algorithm, DISCRETE))
     learner.target["agent"].load_state_dict(networks(algorithm, DISCRETE, 1)["agent"].state_dict())

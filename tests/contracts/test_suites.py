@@ -1,5 +1,6 @@
 """What every registered suite must do, where its packages are installed; nothing here names one."""
 
+import itertools
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -64,7 +65,7 @@ def chosen(step: Step, env: VecEnv, rng: torch.Generator) -> Tensor:
 
 
 def play(env: VecEnv, seed: int, most: int = 10**9) -> list[Step]:
-    """Random legal play until everything is over, or for so many steps; copies, lest an environment reuse its memory."""
+    """Random legal play until everything is over, or for so many steps; copies, lest memory be reused."""
 
     def copied(step: Step) -> Step:
         outcome = {k: v.clone() for k, v in step.outcome.items()}
@@ -155,7 +156,7 @@ def test_whole_episodes_end_within_the_limit_once_and_idle_afterwards(name: str)
     assert over[-1].all()
     assert len(steps) - 1 <= env.spec.episode_limit
     assert not torch.stack([s.terminated & s.truncated for s in steps]).any()
-    for before, after in zip(steps[:-1], steps[1:], strict=True):
+    for before, after in itertools.pairwise(steps):
         was = before.terminated | before.truncated
         assert torch.equal(after.terminated[was], before.terminated[was])
         assert torch.equal(after.truncated[was], before.truncated[was])

@@ -31,7 +31,9 @@ def imports(name: str, lazy: bool = True) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [base])])
+                base = ".".join(
+                    [*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [base])]
+                )
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 found.add(full if full in SOURCES else base)
@@ -118,12 +120,26 @@ def test_suites_see_adapters_and_the_contracts_alone() -> None:
         assert not [m for m in ours if not within(m, *allowed)], (name, ours)
 
 
-@pytest.mark.parametrize("module", ["types", "errors", "suite", "algorithm", "seeds", "networks", "replay", "learner", "collect"])
+@pytest.mark.parametrize(
+    "module", ["types", "errors", "suite", "algorithm", "seeds", "networks", "replay", "learner", "collect"]
+)
 def test_the_core_imports_nothing_above_it(module: str) -> None:
     """types is the bottom; learner, replay, collection and the contracts know of no store, command line or report."""
     above = tuple(
         f"harness.{m}"
-        for m in ("trial", "store", "checkpoint", "runner", "plan", "cli", "config", "executors", "reporting", "analysis", "cdm")
+        for m in (
+            "trial",
+            "store",
+            "checkpoint",
+            "runner",
+            "plan",
+            "cli",
+            "config",
+            "executors",
+            "reporting",
+            "analysis",
+            "cdm",
+        )
     )
     assert not [m for m in reached(f"harness.{module}") if within(m, *above)]
 
@@ -140,7 +156,9 @@ def test_one_trial_knows_nothing_of_the_runner_or_the_command_line() -> None:
 
 def test_analysis_and_reading_results_never_import_torch() -> None:
     for name in [n for n in HARNESS if within(n, "harness.analysis", "harness.reporting", "harness.store")]:
-        heavy = [m for m in reached(name) if within(m, "torch", "jax", "harness.types", "harness.trial", "harness.learner")]
+        heavy = [
+            m for m in reached(name) if within(m, "torch", "jax", "harness.types", "harness.trial", "harness.learner")
+        ]
         assert not heavy, (name, heavy)
         assert not [m for m in imports(name) if within(m, "torch", "jax")], name
 
@@ -148,9 +166,8 @@ def test_analysis_and_reading_results_never_import_torch() -> None:
 def test_analysis_sees_the_store_alone() -> None:
     for name in [n for n in HARNESS if within(n, "harness.analysis")]:
         ours = [m for m in imports(name) if within(m, "harness")]
-        assert not [m for m in ours if not within(m, "harness.analysis", "harness.store", "harness.errors", "harness.suite")], (
-            name, ours,
-        )  # fmt: skip
+        below = ("harness.analysis", "harness.store", "harness.errors")
+        assert not [m for m in ours if not within(m, *below)], (name, ours)
 
 
 def test_the_command_line_starts_without_torch() -> None:
@@ -190,11 +207,13 @@ def test_only_the_learner_steps_an_optimiser() -> None:
 def test_losses_move_nothing_off_the_device_and_select_by_no_mask() -> None:
     for name in METHODS:
         for attr, line in calls(name):
-            assert attr not in ("item", "tolist", "numpy", "cpu", "cuda", "nonzero", "masked_select"), f"{name}:{line}: {attr}"
+            assert attr not in ("item", "tolist", "numpy", "cpu", "cuda", "nonzero", "masked_select"), (
+                f"{name}:{line}: {attr}"
+            )
 
 
 def test_no_role_reads_a_global_generator() -> None:
-    """torch.manual_seed where layers are born (trial), under fork_rng; nothing from random or numpy.random's globals."""
+    """torch.manual_seed where layers are born (trial), under fork_rng; nothing of random's or numpy's globals."""
     for name in SOURCES:
         text = SOURCES[name].read_text()
         seeded = re.findall(
@@ -208,9 +227,6 @@ def test_no_role_reads_a_global_generator() -> None:
         assert seeded == allowed.get(name, []), (name, seeded)
 
 
-WRITERS = {"open", "write_text", "write_bytes", "to_csv", "to_parquet", "savefig", "unlink", "rename", "replace", "truncate"}
-
-
 def test_a_trial_writes_through_store_and_checkpoint_alone() -> None:
     """Of all that a trial's process imports, these two alone write files, and trial removes the old final.csv."""
     below = sorted(m for m in reached("harness.trial") if m in HARNESS)
@@ -219,7 +235,9 @@ def test_a_trial_writes_through_store_and_checkpoint_alone() -> None:
         if name in ("harness.store", "harness.checkpoint"):
             continue
         text = SOURCES[name].read_text()
-        assert not re.search(r"\bopen\(|write_text|write_bytes|to_csv|torch\.save|savefig|os\.replace|np\.save", text), name
+        assert not re.search(
+            r"\bopen\(|write_text|write_bytes|to_csv|torch\.save|savefig|os\.replace|np\.save", text
+        ), name
         removed = [line for attr, line in calls(name) if attr == "unlink"]
         assert len(removed) <= (name == "harness.trial"), name
 

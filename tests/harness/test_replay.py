@@ -111,7 +111,7 @@ def test_many_actions_keep_their_numbers() -> None:
 
 def test_sampling_is_uniform_and_reads_its_own_generator_alone() -> None:
     replay = Replay(DISCRETE, 8, CPU)
-    replay.add(batch_of(DISCRETE, list(range(1, 8)) + [7], [True] * 8))
+    replay.add(batch_of(DISCRETE, [*list(range(1, 8)), 7], [True] * 8))
     rng, before = torch.Generator().manual_seed(0), torch.get_rng_state()
     lengths = torch.cat([replay.sample(2, rng).mask.sum(1) for _ in range(2_000)])
     share = lengths.long().bincount(minlength=8) / 4_000

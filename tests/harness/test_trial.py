@@ -96,18 +96,22 @@ def test_evaluating_twice_as_often_changes_nothing_that_is_trained(
 
 
 def test_more_episodes_an_evaluation_change_nothing_that_is_trained(tmp_path: Path) -> None:
-    few, many = finish(tiny(tmp_path / "a", "qmix")), finish(tiny(tmp_path / "b", "qmix", eval_episodes=9, final_episodes=40))
+    few, many = (
+        finish(tiny(tmp_path / "a", "qmix")),
+        finish(tiny(tmp_path / "b", "qmix", eval_episodes=9, final_episodes=40)),
+    )
     a, b = state(few), state(many)
-    identical({k: v for k, v in a.items() if k.startswith("/learner/")}, {k: v for k, v in b.items() if k.startswith("/learner/")})
+    identical(
+        {k: v for k, v in a.items() if k.startswith("/learner/")},
+        {k: v for k, v in b.items() if k.startswith("/learner/")},
+    )
 
 
 # -- interrupted and resumed ----------------------------------------------------------------------------------------
 
 
 @EACH
-def test_stopped_anywhere_and_resumed_equals_never_stopped(
-    tmp_path: Path, name: str, kind: str, whole: Whole
-) -> None:
+def test_stopped_anywhere_and_resumed_equals_never_stopped(tmp_path: Path, name: str, kind: str, whole: Whole) -> None:
     trial = tiny(tmp_path, name, kind)
     for rounds in (1, 4, 3):
         assert run(trial, lambda p: None, stop_after(rounds)) == "interrupted"
@@ -212,7 +216,9 @@ def test_there_is_a_row_for_every_episode_of_every_evaluation_on_a_fixed_grid(tm
     """Found elsewhere: one point in the file, whatever had been evaluated."""
     folder = finish(tiny(tmp_path, name, env_steps=100, eval_every=30))
     found = rows(folder / "evaluations.csv")
-    assert [(int(r["env_steps"]), int(r["episode"])) for r in found] == [(p, e) for p in (0, 30, 60, 90, 100) for e in range(4)]
+    assert [(int(r["env_steps"]), int(r["episode"])) for r in found] == [
+        (p, e) for p in (0, 30, 60, 90, 100) for e in range(4)
+    ]
     assert [int(r["env_steps"]) for r in rows(folder / "timings.csv")] == [0, 30, 60, 90, 100]
     assert len(rows(folder / "final.csv")) == 6
     for r in found:

@@ -1,7 +1,7 @@
 """Environments and batches that tests know everything about, and registered methods made small.
 
-``CountingEnv`` counts, so that every recorded number says when, where and for whom it was seen. ``NoisyEnv`` plays random
-episodes with masks, deaths and both kinds of end. ``batch_of`` makes a random batch out of nothing.
+``CountingEnv`` counts, so that every recorded number says when, where and for whom it was seen. ``NoisyEnv`` plays
+random episodes with masks, deaths and both kinds of end. ``batch_of`` makes a random batch out of nothing.
 """
 
 from __future__ import annotations
@@ -83,12 +83,14 @@ def networks(algorithm: Algorithm, spec: Spec, seed: int = 0) -> nn.ModuleDict:
 class CountingEnv:
     """Environment e ends after ``lengths[e]`` steps, by termination unless ``e`` is in ``truncated``.
 
-    At moment t (0 after reset) agent i of environment e sees (t, e, i), the state is (t, e), the reward is 100 e + t, action
-    t modulo A is the only illegal one, "won" is e modulo 2 at the moment of the end and -1 at all others. What is played is
-    kept in ``played``.
+    At moment t (0 after reset) agent i of environment e sees (t, e, i), the state is (t, e), the reward is 100 e + t,
+    action t modulo A is the only illegal one, "won" is e modulo 2 at the moment of the end and -1 at all others. What
+    is played is kept in ``played``.
     """
 
-    def __init__(self, lengths: Sequence[int], truncated: Sequence[int] = (), limit: int = 10, n_agents: int = 2) -> None:
+    def __init__(
+        self, lengths: Sequence[int], truncated: Sequence[int] = (), limit: int = 10, n_agents: int = 2
+    ) -> None:
         self.spec = Spec(n_agents, 3, 2, limit, Discrete(4), ("won",))
         self.num_envs = len(lengths)
         self.lengths, self.truncated = torch.tensor(lengths), torch.zeros(len(lengths), dtype=torch.bool)
@@ -192,7 +194,9 @@ def played(
 # -- batches ------------------------------------------------------------------------------------------------------
 
 
-def batch_of(spec: Spec, lengths: Sequence[int], terminated: Sequence[bool], seed: int = 0, legal: int | None = None) -> Batch:
+def batch_of(
+    spec: Spec, lengths: Sequence[int], terminated: Sequence[bool], seed: int = 0, legal: int | None = None
+) -> Batch:
     """Random clean episodes of the given lengths, that end truly or at a limit; agents die on the way."""
     rng = torch.Generator().manual_seed(seed)
     b, t, n = len(lengths), max(lengths), spec.n_agents
@@ -253,8 +257,10 @@ def padded(batch: Batch, extra: int) -> Batch:
 # -- learning -----------------------------------------------------------------------------------------------------
 
 
-def gradients(algorithm: Algorithm, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, seed: int = 5) -> dict[str, Tensor]:
-    """Each loss's value and gradients on ``batch``, networks left as they are: {loss: scalar, loss/network.weight: ...}."""
+def gradients(
+    algorithm: Algorithm, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, seed: int = 5
+) -> dict[str, Tensor]:
+    """Each loss's value and gradients on ``batch``, nothing moved: {loss: scalar, loss/network.weight: ...}."""
     rng, found = torch.Generator().manual_seed(seed), {}
     for loss in algorithm.losses():
         if loss.prepare is not None:

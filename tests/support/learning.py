@@ -16,9 +16,9 @@ from suites.matrix import Matrix
 from tests.support.episodes import CPU, networks, played
 
 FAST = {
-    "hidden": 16, "critic_hidden": 32, "embed": 8, "hyper": 16, "num_envs": 16, "buffer_episodes": 400, "batch_episodes": 32,
-    "updates_per_collect": 2, "minibatches": 1, "epochs": 4, "epsilon_steps": 1_500, "target_episodes": 64, "lr": 5e-3,
-    "lr_actor": 5e-3, "lr_critic": 5e-3, "gamma": 0.9, "anneal": False, "tau": 0.0,
+    "hidden": 16, "critic_hidden": 32, "embed": 8, "hyper": 16, "num_envs": 16, "buffer_episodes": 400,
+    "batch_episodes": 32, "updates_per_collect": 2, "minibatches": 1, "epochs": 4, "epsilon_steps": 1_500,
+    "target_episodes": 64, "lr": 5e-3, "lr_actor": 5e-3, "lr_critic": 5e-3, "gamma": 0.9, "anneal": False, "tau": 0.0,
 }  # fmt: skip
 
 
@@ -26,8 +26,8 @@ class Aim:
     """Two steps; at each both agents see a sign, and are paid for how near they come to what it asks.
 
     Discrete, A=4: 1/2 for each agent that plays 1 at the sign -1 and 2 at the sign +1; action 3 is illegal for agent 0.
-    Continuous, U=1 in [-2,2]: 1/2 for each, less its distance from the sign. The most a whole episode pays is 2, and the
-    least random play is worth is far below.
+    Continuous, U=1 in [-2,2]: 1/2 for each, less its distance from the sign. The most that a whole
+    episode pays is 2; random play is worth far less.
     """
 
     def __init__(self, kind: str, num_envs: int) -> None:

@@ -32,7 +32,9 @@ def test_q_tot_never_falls_with_a_utility_under_a_monotonic_mixer(seed: int) -> 
     mix = made(monotonic=True, seed=seed)
     with torch.no_grad():
         for p in mix.parameters():
-            p.copy_(3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)))  # trained ones are not small
+            p.copy_(
+                3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(seed))
+            )  # trained ones are not small
     slope = slopes(mix, seed)
     assert float(slope.min()) >= 0
     assert float(slope.max()) > 0

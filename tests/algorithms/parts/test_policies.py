@@ -105,7 +105,16 @@ def step_of(spec, envs: int, seed: int = 0) -> Step:  # type: ignore[no-untyped-
     zeros, flags = torch.zeros(envs), torch.zeros(envs, dtype=torch.bool)
     obs = torch.randn(envs, spec.n_agents, spec.obs_dim, generator=rng)
     alive = torch.ones(envs, spec.n_agents, dtype=torch.bool)
-    return Step(obs, torch.randn(envs, spec.state_dim, generator=rng), legal_actions(spec, (envs,), rng), alive, zeros, flags, flags, {})
+    return Step(
+        obs,
+        torch.randn(envs, spec.state_dim, generator=rng),
+        legal_actions(spec, (envs,), rng),
+        alive,
+        zeros,
+        flags,
+        flags,
+        {},
+    )
 
 
 def test_the_stored_log_probability_is_that_of_what_was_played() -> None:
@@ -150,7 +159,9 @@ def test_a_gaussian_stays_in_its_box_with_its_deviation_in_units_of_the_half_wid
     net = actor(CONTINUOUS)
     with torch.no_grad():
         net.agent.head.weight.zero_()
-        net.agent.head.bias.copy_(torch.tensor([50.0, 0.0, 9.0, -9.0]))  # tanh means 1 and 0; log stds beyond both limits
+        net.agent.head.bias.copy_(
+            torch.tensor([50.0, 0.0, 9.0, -9.0])
+        )  # tanh means 1 and 0; log stds beyond both limits
         pi = net(torch.zeros(1, 1, 3, 5), None, None)[0]
         drawn = sample(pi, box, RNG().manual_seed(0))
     torch.testing.assert_close(pi.mean[0, 0, 0], torch.tensor([1.0, -0.5]))  # box [-2,1]: middle -.5, half-width 1.5
