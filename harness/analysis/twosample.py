@@ -31,40 +31,36 @@ def _improvement(x: Array, y: Array) -> Array:
 
 
 def improvement_estimate(x: Array, y: Array, confidence: float = CONFIDENCE) -> Estimate:
-    """P(X > Y) on one task with Newcombe's score interval (2006, method 5).
+    """P(X > Y) on one task with Newcombe's score interval (2006, method 5); fewer than three seeds: no interval.
 
     A bootstrap would give an interval of no width where the samples do not overlap, whatever their size; this one
-    stays in [0, 1] and has a width there. Fewer than three seeds: no interval.
+    stays in [0, 1] and has a width there.
     """
-    theta, n, m = improvement(x, y), len(x), len(y)
-    if not enough(x, y):
-        return Estimate(theta, n=min(n, m))
+    return improvement_over_tasks([x], [y], confidence)
+
+
+def improvement_over_tasks(xs: Sequence[Array], ys: Sequence[Array], confidence: float = CONFIDENCE) -> Estimate:
+    """Mean over tasks of P(X > Y) (Agarwal et al. 2021) with a score interval.
+
+    Newcombe's variance of each task is taken at the mean of all tasks, where it is largest for a given mean: the
+    interval is stratified by task, and too wide rather than too narrow where the tasks differ.
+    """
+    sizes = [(len(x), len(y)) for x, y in zip(xs, ys)]
+    theta, fewest = float(np.mean([improvement(x, y) for x, y in zip(xs, ys)])), min(map(min, sizes))
+    if fewest < MIN_SEEDS:
+        return Estimate(theta, n=fewest)
     z2 = float(stats.norm.ppf(0.5 + confidence / 2)) ** 2
-    more = (n + m) / 2 - 1
 
     def excess(t: float) -> float:
-        variance = t * (1 - t) * (1 + more * ((1 - t) / (2 - t) + t / (1 + t))) / (n * m)
-        return (theta - t) ** 2 - z2 * variance
+        """(theta - t)^2 - z^2 Var(t): its roots are the ends."""
+        spread = (1 - t) / (2 - t) + t / (1 + t)
+        variances = (t * (1 - t) * (1 + ((n + m) / 2 - 1) * spread) / (n * m) for n, m in sizes)
+        return (theta - t) ** 2 - z2 * sum(variances) / len(sizes) ** 2
 
     # the ends are roots away from theta, which is itself one where it is 0 or 1
     low = 0.0 if theta == 0 else float(optimize.brentq(excess, 0.0, theta - 1e-9 * theta))
     high = 1.0 if theta == 1 else float(optimize.brentq(excess, theta + 1e-9 * (1 - theta), 1.0))
-    return Estimate(theta, low, high, min(n, m))
-
-
-def improvement_over_tasks(xs: Sequence[Array], ys: Sequence[Array], confidence: float = CONFIDENCE) -> Estimate:
-    """Mean over tasks of P(X > Y) (Agarwal et al. 2021).
-
-    The tasks' score intervals are combined by the square-and-add rule of Zou and Donner (2008): stratified by task,
-    inside [0, 1], and of some width where all seeds of one method are above all of the other's.
-    """
-    single = [improvement_estimate(x, y, confidence) for x, y in zip(xs, ys)]
-    value, n = float(np.mean([e.value for e in single])), min(e.n for e in single)
-    if any(e.low is None or e.high is None for e in single):
-        return Estimate(value, n=n)
-    below = math.sqrt(sum((e.value - e.low) ** 2 for e in single if e.low is not None)) / len(single)
-    above = math.sqrt(sum((e.high - e.value) ** 2 for e in single if e.high is not None)) / len(single)
-    return Estimate(value, value - below, value + above, n)
+    return Estimate(theta, low, high, fewest)
 
 
 def difference(

@@ -78,7 +78,7 @@ def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
 
 def _size(study: Study) -> tuple[float, float]:
     """Few tasks have larger panels."""
-    return (4.8, 3.2) if len(study.tasks) <= 2 else (3.4, 2.5)
+    return (4.2, 2.9) if len(study.tasks) <= 2 else (3.4, 2.5)
 
 
 def _curve_panel(task: TaskInfo, found: Mapping[str, Curve], look: Mapping[str, Look]) -> Any:
@@ -164,7 +164,7 @@ def aggregates(study: Study, look: Mapping[str, Look]) -> Drawing:
             axes.set_xlabel("normalised score" if statistic != "optimality_gap" else "missing to 1")
             axes.margins(x=0.08)
 
-        return Panel(AGGREGATES[statistic], draw, (4.8, 1.0 + 0.3 * len(whole.algorithms)))
+        return Panel(AGGREGATES[statistic], draw, (4.2, 1.0 + 0.3 * len(whole.algorithms)))
 
     rows = [
         {"algorithm": a, "statistic": s, "value": e.value, "low": e.low, "high": e.high, "seeds": e.n}

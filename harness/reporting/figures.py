@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from harness.reporting.style import PAPER, Look, context, themed
@@ -54,7 +55,7 @@ class Drawing:
     def _svg(self, i: int, panel: Panel) -> str:
         salt = f"{self.name}-{i}"
         with context(salt):
-            figure = Figure(figsize=panel.size, layout="constrained")
+            figure = Figure(figsize=panel.size, layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06))
             figure.patch.set_alpha(0.0)
             axes = figure.add_subplot()
             panel.draw(axes)
@@ -68,7 +69,7 @@ class Drawing:
         rows = math.ceil(n / columns)
         width = max(p.size[0] for p in self.panels) * columns
         height = max(p.size[1] for p in self.panels) * rows + (0.35 if self.legend else 0.0)
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06))
         for i, panel in enumerate(self.panels):
             axes = figure.add_subplot(rows, columns, i + 1)
             panel.draw(axes)

@@ -17,10 +17,9 @@ def sentences(study: Study) -> list[str]:
         f"Learning curves: {o.statistic} over seeds at the steps that all seeds of a method have; the band is "
         "pointwise.",
         "IQM: mean of the middle half (a quarter of the values is left out at each end, rounded down).",
-        "P(A > B): share of pairs of seeds in which A is higher, ties half, with Newcombe's score interval; over tasks "
-        "the mean, the tasks' intervals combined by Zou and Donner's rule. (A bootstrap has no width where "
-        "one method's "
-        "seeds are all above the other's.)",
+        "P(A > B): share of pairs of seeds in which A is higher, ties half, and over tasks its mean, with "
+        "Newcombe's score "
+        "interval. (A bootstrap has no width where one method's seeds are all above the other's.)",
         "Tests: Welch's t and Mann-Whitney U, two-sided, p adjusted by Holm over all comparisons of the report "
         ""
         "(each test a family). Seeds missing: two-sample t test, 80% power at the observed standardised difference and "
