@@ -1,19 +1,17 @@
-"""SMAC and SMACv2 battles (Samvelyan et al. 2019, Ellis et al. 2023), on SMAX (Rutherford et al. 2024)."""
+"""SMAC and SMACv2 battles (Samvelyan et al. 2019, Ellis et al. 2023), on SMAX or the real StarCraft II."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
 
 from harness.errors import UserError, unknown
 from harness.suite import Budget, Task, VecEnv
+from suites.smac import smacv2
 from suites.smac.maps import MAPS, Map
 
 
@@ -42,14 +40,17 @@ class SMAC:
     default_tasks: ClassVar[tuple[str, ...]] = ("3m", "2s3z")
 
     def tasks(self) -> Mapping[str, Task]:
-        """Every scenario by name, scored by "won" in [0,1]."""
+        """Every battle of the engine by name, scored by "won" in [0,1]."""
+        if self._engine() == "smacv2":
+            return smacv2.tasks()
         known = self.walls_cause_death and self.attack_mode == "closest"
         return {name: _task(name, scenario, known) for name, scenario in MAPS.items()}
 
     def engine_version(self) -> str:
         """The engine in use and its version, e.g. "smax 0.2.0". Raises ``UserError`` when it is not installed."""
         if self._engine() == "smacv2":
-            raise _no_starcraft()
+            self._refuse_smax_settings()
+            return smacv2.engine_version()
         try:
             return f"smax {version('jaxmarl')}"
         except PackageNotFoundError as error:
@@ -59,9 +60,12 @@ class SMAC:
 
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """Battles of ``task``. Raises ``UserError`` for an unknown task or a missing engine."""
-        if task not in MAPS:
-            raise unknown("task of suite smac", task, MAPS)
+        tasks = self.tasks()
+        if task not in tasks:
+            raise unknown("task of suite smac", task, tasks)
         self.engine_version()
+        if self._engine() == "smacv2":
+            return smacv2.make(task, num_envs, device)
         from suites.smac.smax import SMAXVecEnv  # JAX is heavy
 
         return SMAXVecEnv(
@@ -75,15 +79,22 @@ class SMAC:
         )
 
     def _engine(self) -> Literal["smax", "smacv2"]:
-        """``engine`` with "auto" resolved. Raises ``UserError`` when StarCraft II is asked for and not there."""
-        if self.engine == "smax":
-            return "smax"
-        missing = _missing_starcraft()
-        if missing is None:
-            return "smacv2"
-        if self.engine == "smacv2":
-            raise UserError(f"engine=smacv2: {missing}; or play on the embedded engine with engine=smax")
-        return "smax"
+        """``engine`` with "auto" resolved: StarCraft II where package and game are."""
+        if self.engine != "auto":
+            return self.engine
+        return "smax" if smacv2.missing() else "smacv2"
+
+    def _refuse_smax_settings(self) -> None:
+        """StarCraft II has none of them; taking one and doing nothing would be a lie in the results."""
+        changed = [
+            field.name
+            for field in fields(self)
+            if field.name != "engine" and getattr(self, field.name) != field.default
+        ]
+        if changed:
+            raise UserError(
+                f"{', '.join(changed)}: a setting of SMAX that StarCraft II lacks; leave it out or use engine=smax"
+            )
 
 
 def _task(name: str, scenario: Map, known: bool) -> Task:
@@ -91,20 +102,3 @@ def _task(name: str, scenario: Map, known: bool) -> Task:
     references = {line: value for line, value in shares.items() if known and value is not None}
     doc = f"{scenario.allies} against {scenario.enemies}: {scenario.units}"
     return Task(name, action="discrete", metric="won", bounds=(0.0, 1.0), references=references, doc=doc)
-
-
-def _missing_starcraft() -> str | None:
-    """What StarCraft II lacks here, in words; None when nothing does."""
-    if importlib.util.find_spec("smacv2") is None:
-        return "the package smacv2 is not installed (pip install git+https://github.com/oxwhirl/smacv2.git)"
-    path = os.environ.get("SC2PATH")
-    if not path:
-        return "SC2PATH is not set; point it to the StarCraft II folder"
-    if not Path(path).is_dir():
-        return f"SC2PATH={path} is not a folder; point it to the StarCraft II folder"
-    return None
-
-
-def _no_starcraft() -> UserError:
-    # The StarCraft II adapter belongs in suites/smac/smacv2.py; `engine_version` and `make` branch to it here.
-    return UserError("the StarCraft II engine is not available in this version; use engine=smax")

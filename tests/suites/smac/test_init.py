@@ -9,19 +9,28 @@ import torch
 from harness.errors import UserError
 from harness.registry import suite
 from harness.suite import Suite
-from suites.smac import SMAC
+from suites.smac import SMAC, smacv2
 
 CPU = torch.device("cpu")
 
 
-def starcraft(monkeypatch, package, path):
-    import suites.smac as room
+@pytest.fixture
+def starcraft(monkeypatch, tmp_path):
+    """Call it with what is there: the package, and the game in SC2PATH."""
+    real = smacv2.importlib.util.find_spec
 
-    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: object() if package else None)
-    if path is None:
-        monkeypatch.delenv("SC2PATH", raising=False)
-    else:
-        monkeypatch.setenv("SC2PATH", str(path))
+    def there(package, game):
+        monkeypatch.setattr(
+            smacv2.importlib.util,
+            "find_spec",
+            lambda name, *rest: (object() if package else None) if name == "smacv2" else real(name, *rest),
+        )
+        if game:
+            (tmp_path / "Versions" / "Base75689").mkdir(parents=True)
+            (tmp_path / "Versions" / "Base75689" / "SC2_x64").touch()
+        monkeypatch.setenv("SC2PATH", str(tmp_path))
+
+    return there
 
 
 def test_it_is_registered_and_a_suite():
@@ -57,36 +66,42 @@ def test_engine_says_its_version():
     assert SMAC(engine="smax").engine_version() == f"smax {version('jaxmarl')}"
 
 
-@pytest.mark.parametrize(("package", "path"), [(False, "."), (True, None), (True, ""), (True, "/no/such/folder")])
-def test_auto_is_smax_without_a_whole_starcraft(monkeypatch, package, path):
-    starcraft(monkeypatch, package, path)
+@pytest.mark.parametrize(("package", "game"), [(False, True), (True, False), (False, False)])
+def test_auto_is_smax_without_a_whole_starcraft(starcraft, package, game):
+    starcraft(package, game)
     assert SMAC().engine_version().startswith("smax ")
+    assert SMAC().tasks() == SMAC(engine="smax").tasks()
 
 
-@pytest.mark.parametrize(
-    ("package", "path", "words"),
-    [
-        (False, ".", "pip install .*smacv2"),
-        (True, None, "SC2PATH is not set"),
-        (True, "/no/such/folder", "SC2PATH=/no/such/folder is not a folder"),
-    ],
-)
-def test_starcraft_asked_for_and_missing_says_what_to_install(monkeypatch, package, path, words):
-    starcraft(monkeypatch, package, path)
-    with pytest.raises(UserError, match=f"{words}.*engine=smax"):
-        SMAC(engine="smacv2").engine_version()
-    with pytest.raises(UserError, match="engine=smax"):
-        SMAC(engine="smacv2").make("3m", 1, CPU)
+@pytest.mark.parametrize(("package", "game", "words"), [(False, True, "pip install"), (True, False, "holds no game")])
+def test_starcraft_asked_for_and_missing_says_what_to_install(starcraft, package, game, words):
+    starcraft(package, game)
+    suite = SMAC(engine="smacv2")
+    assert set(SMAC.default_tasks) <= set(suite.tasks())
+    for call in (suite.engine_version, lambda: suite.make("3m", 1, CPU)):
+        with pytest.raises(UserError, match=f"engine=smacv2: .*{words}"):
+            call()
 
 
 @pytest.mark.parametrize("engine", ["auto", "smacv2"])
-def test_starcraft_that_is_there_is_never_replaced_in_silence(monkeypatch, tmp_path, engine):
-    starcraft(monkeypatch, True, tmp_path)
-    with pytest.raises(UserError, match="engine=smax"):
-        SMAC(engine=engine).engine_version()
-    with pytest.raises(UserError, match="engine=smax"):
-        SMAC(engine=engine).make("3m", 1, CPU)
+def test_starcraft_that_is_there_is_what_plays(starcraft, monkeypatch, engine):
+    starcraft(True, True)
+    made = []
+    monkeypatch.setattr(smacv2, "make", lambda *arguments: made.append(arguments))
+    assert SMAC(engine=engine).engine_version().startswith("StarCraft II 4.10 (build 75689)")
+    assert "2c_vs_64zg" in SMAC(engine=engine).tasks()
+    SMAC(engine=engine).make("MMM2", 3, CPU)
+    assert made == [("MMM2", 3, CPU)]
+    with pytest.raises(UserError, match="MMM2"):
+        SMAC(engine="smax").make("MMM2", 3, CPU)
     assert SMAC(engine="smax").engine_version().startswith("smax ")
+
+
+@pytest.mark.parametrize("settings", [{"reward_scale": 1.0}, {"walls_cause_death": False, "attack_mode": "random"}])
+def test_a_setting_of_smax_is_not_ignored_by_starcraft(starcraft, settings):
+    starcraft(True, True)
+    with pytest.raises(UserError, match=f"{', '.join(settings)}.*engine=smax"):
+        SMAC(engine="smacv2", **settings).engine_version()
 
 
 def test_smax_missing_says_what_to_install(monkeypatch):
