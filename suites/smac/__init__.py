@@ -98,7 +98,6 @@ class SMAC:
 
 
 def _task(name: str, scenario: Map, known: bool) -> Task:
-    shares = {"random": scenario.random, "scripted": scenario.scripted}
-    references = {line: value for line, value in shares.items() if known and value is not None}
+    references = {"random": scenario.random, "scripted": scenario.scripted} if known else {}
     doc = f"{scenario.allies} against {scenario.enemies}: {scenario.units}"
     return Task(name, action="discrete", metric="won", bounds=(0.0, 1.0), references=references, doc=doc)
