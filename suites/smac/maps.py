@@ -1,8 +1,8 @@
 """SMAC and SMACv2 scenarios of the SMAX engine, as data: nothing heavy is imported to list them.
 
 Random and scripted are shares of episodes won by uniform legal actions and by the enemy's own heuristic playing the
-allies, as ``python -m suites.smac.references`` prints them: 4,096 episodes each of 3m, 8m, 2s3z, 3s5z, smacv2_5_units and
-smacv2_10_units (95% interval of a half: +- 0.015), 1,024 of the others (+- 0.03).
+allies, as ``python -m suites.smac.references`` prints them: 4,096 episodes each of 3m, 8m, 2s3z, 3s5z, smacv2_5_units
+and smacv2_10_units (95% interval of a half: +- 0.015), 1,024 of the others (+- 0.03).
 """
 
 from __future__ import annotations
