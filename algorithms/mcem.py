@@ -79,6 +79,8 @@ class MCEM:
     data: ClassVar[str] = "replay"
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "smac": {"num_envs": 32, "updates_per_collect": 8, "batch_episodes": 64},
+        "matrix": {"num_envs": 16, "updates_per_collect": 4, "epsilon_steps": 5_000},
         "continuous": {
             "gamma": 0.85, "candidates": 20, "lr_actor": 1e-2, "lr_critic": 1e-2, "adam_eps": 1e-2, "clip": 0.5,
             "critic_hidden": 64, "embed": 128, "hyper": 128, "tau": 5e-4,

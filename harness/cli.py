@@ -14,6 +14,7 @@ from rich.console import Console
 
 from harness import __version__
 from harness.errors import UserError
+from harness.cdm.commands import COMMANDS as CDM_COMMANDS
 from harness.reporting.commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -122,5 +123,5 @@ def show(name: str) -> None:
     Console(highlight=False).print(page(name))
 
 
-for _command in COMMANDS:
+for _command in (*COMMANDS, *CDM_COMMANDS):
     main.add_command(_command)

@@ -251,12 +251,14 @@ def load_method(label: str) -> tuple[Any, str, str]:
 def method(
     label: str, suite: str = "", action: str = "", overrides: Mapping[str, Mapping[str, str]] | None = None
 ) -> Any:
-    """A method with its fields set. Later wins: defaults, the preset named like the action kind, the one named like
-    the suite, the label's ``@preset``, overrides of its name, overrides of its label.
+    """A method with its fields set.
+
+    Later wins: defaults, the preset named like the action kind, the label's ``@preset`` or else the one named like the
+    suite, overrides of its name, overrides of its label.
     """
     cls, name, preset = load_method(label)
     fields, values = fields_of(cls), {}
-    for layer in (action, suite, preset):
+    for layer in (action, preset or suite):
         values.update(cls.presets.get(layer, {}))
     values = to_json(cls, values) if all(k in fields for k in values) else dict(values)
     texts = overrides or {}
