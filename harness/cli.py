@@ -13,8 +13,8 @@ import click
 from rich.console import Console
 
 from harness import __version__
-from harness.errors import UserError
 from harness.cdm.commands import COMMANDS as CDM_COMMANDS
+from harness.errors import UserError
 from harness.reporting.commands import COMMANDS
 
 if TYPE_CHECKING:
