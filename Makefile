@@ -29,7 +29,7 @@ demo: .venv/run
 	.venv/bin/harness report results/demo --out reports/demo
 
 test: .venv/dev
-	.venv/bin/python -m pytest -n $(WORKERS) -m "not slow"
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 check: .venv/dev
 	.venv/bin/ruff check .
