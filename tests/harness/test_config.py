@@ -128,7 +128,7 @@ def test_presets_then_overrides_the_nearer_wins(fake_marl: ModuleType) -> None:
     suite = method("fake", suite="toy", action="discrete")
     assert (suite.lr, suite.batch_episodes) == (1e-3, 24)
     named = method("fake@big", suite="toy", action="discrete")
-    assert (named.lr, named.batch_episodes, named.layers) == (2e-3, 24, (128, 128))
+    assert (named.lr, named.batch_episodes, named.layers) == (2e-3, 16, (128, 128))  # it takes the suite preset's place
     assert method("fake") == plain
     both = ask("algorithms=fake,fake@big", "fake.lr=1", "fake@big.lr=2", "fake.double=false", "fake.clip=5")
     assert {label: m.lr for (_, label), m in both.methods.items()} == {"fake": 1.0, "fake@big": 2.0}
