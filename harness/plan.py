@@ -23,6 +23,9 @@ NEUTRAL = {("budget", "seeds"), ("budget", "checkpoint_every"), ("suite", "engin
 """Settings that trials of one experiment may differ in: they change no number, or (an engine asked for, where "auto"
 may stand) another setting says the same exactly."""
 
+EXTRAS = {"corrupt": "none", "cdm": False}
+"""Settings that a trial has only where they were asked for, with what they are elsewhere."""
+
 MEMORY_SHARE = 0.8
 """Of the machine's memory that the replays may take when the user names no limit."""
 
@@ -141,7 +144,8 @@ def _replay_bytes(experiment: Experiment, trial: Trial) -> int | None:
     fields = trial.settings["algorithm"]
     if "buffer_episodes" not in fields:
         return 0  # on policy: one round of episodes
-    return replay.bytes_needed(tell(trial.task), int(fields["buffer_episodes"]))
+    spec = tell(trial.task)
+    return None if spec is None else replay.bytes_needed(spec, int(fields["buffer_episodes"]))
 
 
 def _fits(plan: Plan, limit: int) -> None:
@@ -224,9 +228,15 @@ def _same_settings(trials: Sequence[Trial], records: Mapping[Path, Mapping[str, 
     for trial in trials[: len({(t.task, t.algorithm) for t in trials})]:
         for record in (r for r in here if r.get("suite") == trial.suite):
             same = record.get("task") == trial.task and record.get("algorithm") == trial.algorithm
-            parts = ("engine", "suite", "budget", "algorithm") if same else ("engine", "suite")
+            parts = ("engine", "suite", "corrupt", *(("budget", "algorithm", "cdm") if same else ()))
             for part in parts:
-                _compare(part, record["settings"].get(part), trial.settings[part], record, trial)
+                old, new = (s.get(part, EXTRAS.get(part)) for s in (record["settings"], trial.settings))
+                _compare(part, _word(old), _word(new), record, trial)
+
+
+def _word(value: Any) -> Any:
+    """A switch as the user writes it."""
+    return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def _compare(part: str, old: Any, new: Any, record: Mapping[str, Any], trial: Trial) -> None:

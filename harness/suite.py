@@ -109,6 +109,9 @@ class Suite(Protocol):
         """
         ...
 
+    # A suite that knows a task's sizes without starting it also has ``spec(task) -> Spec | None``, from which the plan
+    # estimates the replay's memory.
+
     def make(self, task: str, num_envs: int, device: torch.device) -> VecEnv:
         """The environments of one task, in this process. Heavy imports happen here."""
         ...

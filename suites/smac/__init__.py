@@ -11,6 +11,7 @@ import torch
 
 from harness.errors import UserError, unknown
 from harness.suite import Budget, Task, VecEnv
+from harness.types import Spec
 from suites.smac import smacv2
 from suites.smac.maps import MAPS, Map
 
@@ -77,6 +78,10 @@ class SMAC:
             attack_mode=self.attack_mode,
             reward_scale=self.reward_scale,
         )
+
+    def spec(self, task: str) -> Spec | None:
+        """Sizes of ``task`` without starting it; None for StarCraft II, which tells them only once it runs."""
+        return None if self._engine() == "smacv2" else MAPS[task].spec()
 
     def _engine(self) -> Literal["smax", "smacv2"]:
         """``engine`` with "auto" resolved: StarCraft II where package and game are."""

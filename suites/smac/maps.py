@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from harness.types import Discrete, Spec
+
 EPISODE_LIMIT = 100
 """Steps of every scenario."""
 
@@ -24,6 +26,16 @@ class Map(NamedTuple):
     scripted: float
     smacv2: bool = False
     """Positions and unit types drawn anew each episode."""
+
+    def spec(self) -> Spec:
+        """Its sizes on SMAX.
+
+        An observation has 13 numbers for each other unit and 10 for the unit itself, the state 12 for each unit; actions
+        are four moves, stop, and an attack on each enemy.
+        """
+        units = self.allies + self.enemies
+        actions = Discrete(5 + self.enemies)
+        return Spec(self.allies, 13 * (units - 1) + 10, 12 * units, EPISODE_LIMIT, actions, ("won",))
 
 
 MAPS: dict[str, Map] = {

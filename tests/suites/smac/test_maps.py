@@ -43,5 +43,6 @@ def test_the_table_is_the_engines(scenarios):
 @pytest.mark.parametrize("name", list(MAPS))
 def test_sizes_of_every_task(name):
     spec = SMAC(engine="smax").make(name, 2, CPU).spec
+    assert SMAC(engine="smax").spec(name) == spec  # what the plan estimates memory from
     assert (spec.obs_dim, spec.state_dim, spec.action.dim) == SIZES[name]
     assert (spec.n_agents, spec.episode_limit, spec.outcomes) == (MAPS[name].allies, EPISODE_LIMIT, ("won",))
