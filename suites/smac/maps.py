@@ -30,8 +30,8 @@ class Map(NamedTuple):
     def spec(self) -> Spec:
         """Its sizes on SMAX.
 
-        An observation has 13 numbers for each other unit and 10 for the unit itself, the state 12 for each unit; actions
-        are four moves, stop, and an attack on each enemy.
+        An observation has 13 numbers for each other unit and 10 for the unit itself, the state 12 for each unit.
+        Actions are four moves, stop, and an attack on each enemy.
         """
         units = self.allies + self.enemies
         actions = Discrete(5 + self.enemies)
