@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt
 
 from harness import registry
+from harness.cdm import corrupt
 from harness.errors import UserError, unknown
 from harness.fields import build, fields_of, from_text, to_json
 from harness.suite import Budget, Suite, Task
@@ -38,6 +39,10 @@ class Choice:
     """How many (seeds=5 is 0 to 4), or which (seeds=0,3,7; one alone: seeds=7,). Default: the budget's number."""
     budget: str = "quick"
     """smoke (seconds a trial), quick (minutes) or paper (the published protocol); its parts can be overridden below."""
+    corrupt: str = ""
+    """One agent plays badly for a while in training: agent:0,from:1e5,to:2e5,policy:uniform. Default: none does."""
+    cdm: Literal["off", "on"] = "off"
+    """on: measure centralised-decentralised mismatch at every evaluation. Takes time of its own; trains the same."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,16 @@ class Experiment:
 
     def trials(self, device: str) -> list[Trial]:
         """All trials, the first seed of everything before the second of anything."""
-        common = {
+        corruption = corrupt.parse(self.choice.corrupt)
+        common: dict[str, Any] = {
             "suite": to_json(type(self.suite), dataclasses.asdict(self.suite)),
             "budget": to_json(Budget, dataclasses.asdict(self.budget)),
             "engine": self.engine,
         }
+        if corruption is not None:  # settings of trials without are those that they always were
+            common["corrupt"] = str(corruption)
+        if self.choice.cdm == "on":
+            common["cdm"] = True
         return [
             Trial(
                 experiment=self.name,
@@ -136,6 +146,7 @@ def parse(arguments: Iterable[str]) -> Experiment:
         if getattr(budget, part.name) < 1:
             raise UserError(f"{part.name}={getattr(budget, part.name)}: must be at least 1")
     tasks = _tasks(choice, suite)
+    _corrupt(choice, suite, tasks, budget)
     methods, notes = _methods(choice, suite, tasks, _overrides(overrides))
     engine = suite.engine_version()
     return Experiment(
@@ -225,6 +236,19 @@ def _tasks(choice: Choice, suite: Suite) -> tuple[Task, ...]:
         if name not in known:
             raise unknown(f"task of {choice.suite}", name, known)
     return tuple(known[n] for n in names)
+
+
+def _corrupt(choice: Choice, suite: Any, tasks: Sequence[Task], budget: Budget) -> None:
+    """A bad spell that would never come, or an agent that is not there; a suite that tells no sizes without being
+    started is asked by the trial."""
+    found = corrupt.parse(choice.corrupt)
+    if found is None:
+        return
+    if found.start >= budget.env_steps:
+        raise UserError(f"corrupt: from:{found.start} is not before the end of training, env_steps={budget.env_steps}")
+    if tell := getattr(suite, "spec", None):
+        for task in tasks:
+            found.check(tell(task.name))
 
 
 # -- methods ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 Role = Literal[
-    "parameters", "exploration", "replay", "learning", "train_env", "eval_env", "final_env", "evaluation", "diagnostics"
-]
+    "parameters", "exploration", "replay", "learning", "train_env", "eval_env", "final_env", "evaluation",
+    "diagnostics", "corruption",
+]  # fmt: skip
+"""A role's place is part of its seeds: new ones go to the end."""
 ROLES: tuple[str, ...] = get_args(Role)
 
 

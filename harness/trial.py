@@ -8,7 +8,7 @@ import resource
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,7 +22,10 @@ from harness.replay import Replay
 from harness.seeds import Seeds
 from harness.store import TrialFolder
 from harness.suite import Budget, Suite, Task, VecEnv
-from harness.types import Progress, Trial
+from harness.types import Action, Progress, Spec, Step, Trial
+
+if TYPE_CHECKING:  # diagnostics are loaded by trials that ask for them
+    from harness.cdm.measure import Diagnostics
 
 EVALUATION_ENVS = 32
 """Most environments that evaluate at once; each plays the same number of episodes."""
@@ -58,6 +61,20 @@ def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return algorithm.networks(env.spec).to(device)
+
+
+Corrupt = Callable[[Action, Step, int], Action]
+"""(action, step, environment steps of training so far) -> what is played."""
+
+
+def corrupting(trial: Trial, spec: Spec, rng: torch.Generator) -> Corrupt:
+    """What a trial with ``corrupt=`` plays in training. Raises ``UserError`` when its task has no such agent."""
+    from harness.cdm import corrupt
+
+    found = corrupt.parse(trial.settings["corrupt"])
+    if found is not None:
+        found.check(spec)
+    return lambda action, step, env_steps: corrupt.corrupted(action, step, env_steps, found, spec, rng)
 
 
 class Means:
@@ -111,6 +128,11 @@ class Loop:
             "learning": self.seeds.generator("learning", self.device),
             "replay": self.seeds.generator("replay"),
         }
+        self.corrupt: Corrupt | None = None
+        if trial.settings.get("corrupt"):
+            self.rng["corruption"] = self.seeds.generator("corruption", self.device)
+            self.corrupt = corrupting(trial, self.env.spec, self.rng["corruption"])
+        self.diagnostics = self._diagnostics() if trial.settings.get("cdm") else None
         self.means = Means()
         self.env_steps = self.rounds = self.points = self.transitions = 0
         self.seconds = self.eval_seconds = 0.0
@@ -157,12 +179,10 @@ class Loop:
         return "complete"
 
     def _collect(self) -> None:
-        before, algorithm = self.env_steps, self.algorithm
+        before = self.env_steps
         result, batch = episodes(
             self.env,
-            lambda step, memory, played: algorithm.act(
-                self.learner.net, step, memory, before + played, self.rng["exploration"]
-            ),
+            lambda step, memory, played: self._act(step, memory, before + played),
             self.seeds.integer("train_env", self.rounds),
         )
         assert batch is not None
@@ -173,6 +193,11 @@ class Loop:
             self.batch = batch
         else:
             self.replay.add(batch)
+
+    def _act(self, step: Step, memory: Any, env_steps: int) -> Action:
+        """The behaviour policy, one agent of it corrupted where that was asked for."""
+        action = self.algorithm.act(self.learner.net, step, memory, env_steps, self.rng["exploration"])
+        return action if self.corrupt is None else self.corrupt(action, step, env_steps)
 
     def _train_metrics(self, result: Episodes) -> dict[str, torch.Tensor]:
         return {
@@ -208,6 +233,11 @@ class Loop:
             start = time.monotonic()
             self._evaluate(point)
             self.eval_seconds += time.monotonic() - start
+            if self.diagnostics is not None:
+                self._say("evaluating", force=True)
+                self.diagnostics.record(
+                    self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
+                )  # at each point: a trial killed later has told how it measured
             self.points += 1
 
     def _evaluate(self, point: int) -> None:
@@ -229,6 +259,12 @@ class Loop:
             self.best = {"score": score, "return": returns, "env_steps": point}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
             checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)
+
+    def _diagnostics(self) -> Diagnostics:
+        """Of mismatch, at every evaluation: in the evaluation's environments, from a random stream of their own."""
+        from harness.cdm.measure import Diagnostics
+
+        return Diagnostics(self.folder, self.algorithm, self.suite, self.task.name, self.eval_env, self.seeds)
 
     def _final(self) -> None:
         """The absolute metric: the best policy by evaluation on fresh episodes (Gorsane et al. 2022)."""
@@ -268,12 +304,14 @@ class Loop:
     def _costs(self) -> dict[str, Any]:
         updates = self.learner.updates
         record: dict[str, Any] = getattr(self.env, "record", dict)()
+        measured = {} if self.diagnostics is None else {"cdm_seconds": self.diagnostics.seconds}
         return {
             "env_steps": self.env_steps, "updates": updates, "episodes": self.learner.episodes,
             "samples_per_update": self.transitions / updates if updates else None,
             "train_seconds": self.seconds, "eval_seconds": self.eval_seconds,
             "wall_seconds": self.seconds + self.eval_seconds,
             "peak_memory_bytes": _peak_memory(self.device), "best": self.best, "environment": record,
+            **measured,
         }  # fmt: skip
 
     def _save(self) -> None:
@@ -283,7 +321,7 @@ class Loop:
             "rng": {name: rng.get_state() for name, rng in self.rng.items()},
             "means": self.means.state_dict(),
             "counters": [self.env_steps, self.rounds, self.points, self.transitions],
-            "clocks": [self.seconds, self.eval_seconds],
+            "clocks": [self.seconds, self.eval_seconds, self.diagnostics.seconds if self.diagnostics else 0.0],
             "best": self.best,
             "best_net": self._best_net,
             "positions": self.folder.positions(),
@@ -302,7 +340,9 @@ class Loop:
             rng.set_state(state["rng"][name].cpu())
         self.means.load_state_dict(state["means"])
         self.env_steps, self.rounds, self.points, self.transitions = state["counters"]
-        self.seconds, self.eval_seconds = state["clocks"]
+        self.seconds, self.eval_seconds, *measuring = state["clocks"]
+        if self.diagnostics is not None:
+            self.diagnostics.seconds = sum(measuring)
         self.best = state["best"]
         if best_net := state.get("best_net"):  # best.pt may hold one found after this checkpoint, and lost with it
             self._best_net = best_net

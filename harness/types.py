@@ -161,7 +161,8 @@ class Trial:
     """Label: a registered name, or ``name@preset``."""
     seed: int
     settings: Mapping[str, Any]
-    """``{"algorithm": every field, "suite": every field, "budget": every field of Budget, "engine": str}``."""
+    """``{"algorithm": every field, "suite": every field, "budget": every field of Budget, "engine": str}``; where asked
+    for also ``"corrupt"`` (text, see ``harness.cdm.corrupt``) and ``"cdm": True``."""
     results: str = "results"
     """Root folder of all experiments."""
     device: str = "cpu"

@@ -112,9 +112,10 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def comparable_settings(run: Run) -> dict[str, Any]:
-    """Settings that seeds of one cell must share; budgets and engines are judged apart."""
+    """Settings that seeds of one cell must share; budgets and engines are judged apart, and measuring mismatch beside
+    training changes nothing of it."""
     flat = _flat(run.record.get("settings") or {})
-    return {k: v for k, v in flat.items() if not k.startswith("budget.") and k not in ("engine", "suite.engine")}
+    return {k: v for k, v in flat.items() if not k.startswith("budget.") and k not in ("engine", "suite.engine", "cdm")}
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:

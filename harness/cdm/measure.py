@@ -288,7 +288,11 @@ def _ends(found: Measurement, player: play.Player, facts: truth.Truth) -> None:
 
 
 class Diagnostics:
-    """Measures a trial at its evaluations and writes ``cdm.csv``; keeps the previous point for degradation."""
+    """Measures a trial at its evaluations and writes ``cdm.csv``.
+
+    ``degradation/earlier`` is not among it: that takes networks of two points, which ``harness diagnose`` reads from
+    their checkpoints.
+    """
 
     def __init__(
         self, folder: TrialFolder, algorithm: Algorithm, suite: Suite, task: str, env: VecEnv, seeds: Seeds,
