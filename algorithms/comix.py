@@ -25,8 +25,10 @@ class COMIX:
     """Discount."""
     td_lambda: float = 0.0
     """Lambda of the TD(lambda) target; 0 is one step."""
-    lr: float = 1e-3
+    lr: float = 1e-2
     """Learning rate of Adam."""
+    adam_eps: float = 1e-2
+    """Adam's epsilon."""
     clip: float = 0.5
     """Largest norm of the gradient."""
     hidden: int = 64
@@ -72,7 +74,7 @@ class COMIX:
         return act_by_cem(net["agent"], step, memory, self.noise, rng, self._cem())
 
     def losses(self) -> tuple[Loss, ...]:
-        return (Loss("td", trains=("agent", "mixer"), of=self.td, lr=self.lr, clip=self.clip),)
+        return (Loss("td", trains=("agent", "mixer"), of=self.td, lr=self.lr, clip=self.clip, eps=self.adam_eps),)
 
     def targets(self) -> Targets:
         return Targets(("agent", "mixer"), tau=self.tau)

@@ -56,7 +56,7 @@ class FACMAC:
     hyper: int = 64
     """Hidden width of the hypernetworks."""
     regulariser: float = 1e-3
-    """Weight of the mean square of the actor's outputs in its loss (the authors' code; not in the paper)."""
+    """Weight of the mean square of the actor's outputs in its loss; not in the paper, near to the authors' code."""
     epsilon_start: float = 0.5
     """Share of uniform play in the behaviour policy at the first step (discrete actions)."""
     epsilon_end: float = 0.05

@@ -150,7 +150,7 @@ class MCEM:
         steps = _steps(batch)
         drawn = candidates(self._pi(net["proposal"], steps), self.candidates, net["proposal"].box, rng)  # [B,T,M,N,(U)]
         q_tot = self._q_tot(net, steps, drawn)  # [B,T,M]
-        count = self.elites or math.ceil(self.rho * self.candidates)
+        count = self.elites or math.ceil(self.rho * self.candidates - 1e-9)  # .07 * 100 is a little over 7
         top, index = q_tot.topk(count, dim=-1)
         index = index.reshape(index.shape + (1,) * (drawn.dim() - 3)).expand(-1, -1, -1, *drawn.shape[3:])
         gap = top.mean(-1) - q_tot.mean(-1)
