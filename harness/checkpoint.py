@@ -1,10 +1,10 @@
 """Complete, atomic state of a running trial.
 
 ``checkpoint.pt`` holds networks, targets, optimisers, every generator, counters, running means and the size of every
-table; the replay's episodes lie beside it in ``replay/<first>.pt``, each checkpoint adding only those played since
-the one
-before, and whole parts going when the ring has overwritten them. Everything is read with ``weights_only``: no code
-runs.
+table. The replay's episodes lie beside it in ``replay/<last>.pt``: each checkpoint adds only those played since the one
+before, and whole parts go when the ring has overwritten them. A part is named after the number of episodes played when
+it was written, which no earlier part can bear: nothing that the previous checkpoint needs is ever written over.
+Everything is read with ``weights_only``: no code runs.
 """
 
 from __future__ import annotations
@@ -41,17 +41,22 @@ def _read(path: Path, device: torch.device | str = "cpu") -> Any:
 def save(folder: Path, state: dict[str, Any], replay: Replay | None) -> None:
     """Write everything; a kill at any moment leaves the previous checkpoint whole."""
     parts: list[list[int]] = []
+    room = folder / "replay"
     if replay is not None:
-        room = folder / "replay"
         parts = [part for part in _parts(folder) if part[1] > replay.added - replay.capacity]
         start = max([end for _, end in parts], default=0)
         if replay.added > start:
-            _write(room / f"{start}.pt", replay.since(start))
+            _write(_part(folder, replay.added), replay.since(start))
             parts.append([start, replay.added])
     _write(folder / NAME, {"version": VERSION, "parts": parts, **state})
-    for path in (folder / "replay").glob("*.pt"):
-        if int(path.stem) not in [start for start, _ in parts]:
+    kept = {_part(folder, end) for _, end in parts}
+    for path in room.iterdir() if room.exists() else ():  # parts that nothing names, and what a kill left half-written
+        if path not in kept:
             path.unlink()
+
+
+def _part(folder: Path, end: int) -> Path:
+    return folder / "replay" / f"{end}.pt"
 
 
 def _parts(folder: Path) -> list[list[int]]:
@@ -72,13 +77,14 @@ def load(folder: Path, replay: Replay | None, device: torch.device) -> dict[str,
     if state.get("version") != VERSION:
         raise ValueError(f"{folder / NAME}: version {state.get('version')}, this harness reads {VERSION}")
     if replay is not None:
-        for start, end in state["parts"]:
+        for _, end in state["parts"]:
+            path = _part(folder, end)
             try:
-                replay.restore(_read(folder / "replay" / f"{start}.pt"))
+                replay.restore(_read(path))
             except FileNotFoundError as error:
-                raise ValueError(f"{folder / 'replay' / f'{start}.pt'}: missing, the checkpoint needs it") from error
+                raise ValueError(f"{path}: missing, the checkpoint needs it") from error
             if replay.added != end:
-                raise ValueError(f"{folder / 'replay' / f'{start}.pt'}: ends at episode {replay.added}, not {end}")
+                raise ValueError(f"{path}: ends at episode {replay.added}, not {end}")
     return state
 
 

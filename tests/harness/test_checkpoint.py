@@ -50,11 +50,14 @@ def test_each_checkpoint_adds_only_what_was_played_since_the_one_before(tmp_path
     for stop in (2, 4, 8, 13):
         checkpoint.save(tmp_path, {}, ring(stop))
         parts.append(sorted(int(p.stem) for p in (tmp_path / "replay").glob("*.pt")))
-    assert parts == [[0], [0, 2], [2, 4], [4, 8]]  # a part goes when a ring of 6 has overwritten all of it
-    assert len(torch.load(tmp_path / "replay" / "8.pt", weights_only=True)["length"]) == 5
+    assert parts == [[2], [2, 4], [4, 8], [8, 13]]  # a part goes when a ring of 6 has overwritten all of it
+    assert len(torch.load(tmp_path / "replay" / "13.pt", weights_only=True)["length"]) == 5
 
 
-def test_a_part_written_without_its_checkpoint_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("played", [5, 9, 13])  # 9 and 13: the ring of 6 has overwritten every part there was
+def test_a_part_written_without_its_checkpoint_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, played: int
+) -> None:
     """Killed between the replay's part and checkpoint.pt: the checkpoint before is whole, and the next one too."""
     checkpoint.save(tmp_path, {"n": 3}, ring(3))
     write = checkpoint._write
@@ -66,13 +69,14 @@ def test_a_part_written_without_its_checkpoint_is_not_read(tmp_path: Path, monke
 
     monkeypatch.setattr(checkpoint, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(tmp_path, {"n": 5}, ring(5))
+        checkpoint.save(tmp_path, {"n": played}, ring(played))
     monkeypatch.undo()
     state, replay = loaded(tmp_path)
     assert state["n"] == 3
     same(replay, ring(3))
     checkpoint.save(tmp_path, {"n": 4}, ring(4))
     same(loaded(tmp_path)[1], ring(4))
+    assert sorted(p.name for p in (tmp_path / "replay").iterdir()) == ["3.pt", "4.pt"]  # the orphan is gone
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200, -5])
@@ -87,20 +91,20 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
 def test_a_damaged_or_missing_part_is_named(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, {}, ring(3))
     checkpoint.save(tmp_path, {}, ring(5))
-    part = tmp_path / "replay" / "3.pt"
+    part = tmp_path / "replay" / "5.pt"
     part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"replay/3\.pt: damaged"):
+    with pytest.raises(ValueError, match=r"replay/5\.pt: damaged"):
         loaded(tmp_path)
     part.unlink()
-    with pytest.raises(ValueError, match=r"replay/3\.pt: missing"):
+    with pytest.raises(ValueError, match=r"replay/5\.pt: missing"):
         loaded(tmp_path)
 
 
 def test_a_part_of_another_time_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, {}, ring(3))
     checkpoint.save(tmp_path, {}, ring(5))
-    (tmp_path / "replay" / "3.pt").write_bytes((tmp_path / "replay" / "0.pt").read_bytes())
-    with pytest.raises(ValueError, match=r"replay/3\.pt: ends at episode 3, not 5"):
+    (tmp_path / "replay" / "5.pt").write_bytes((tmp_path / "replay" / "3.pt").read_bytes())
+    with pytest.raises(ValueError, match=r"replay/5\.pt: ends at episode 3, not 5"):
         loaded(tmp_path)
 
 
