@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from algorithms.parts.policies import Actor, act_stochastic
-from algorithms.parts.ppo import acting, clipped_objective, normalised
-from algorithms.parts.targets import gae, masked_mean
+from algorithms.parts.ppo import clipped_objective, normalised
+from algorithms.parts.targets import acting, gae, masked_mean
 from harness.algorithm import Loss, Metrics, Targets
 from harness.networks import RecurrentAgent, last_actions
 from harness.types import Action, Batch, Spec, Step

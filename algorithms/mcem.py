@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 from algorithms.parts.critics import ActionsIn, ActionsOut, encode
 from algorithms.parts.mixers import MixerKind, mixer
 from algorithms.parts.policies import Actor, act_stochastic, candidates, linear
-from algorithms.parts.targets import masked_mean, retrace
+from algorithms.parts.targets import acting, masked_mean, retrace
 from harness.algorithm import Loss, Metrics, Targets
 from harness.networks import last_actions
 from harness.types import Action, Batch, Spec, Step
@@ -162,8 +162,7 @@ class MCEM:
         """- mean over elites of sum_i log pi^i(u^i)."""
         pi = self._pi(net["actor"], _steps(batch))
         loss = -self._elite_likelihood(pi, batch)
-        acts = batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
-        gap, entropy = masked_mean(batch.extra["gap"], batch.mask), masked_mean(pi.entropy(), acts)
+        gap, entropy = masked_mean(batch.extra["gap"], batch.mask), masked_mean(pi.entropy(), acting(batch))
         return loss, {"loss": loss, "elite_gap": gap, "entropy": entropy}
 
     def proposal_loss(
@@ -171,7 +170,7 @@ class MCEM:
     ) -> tuple[Tensor, Metrics]:
         """- mean over elites of sum_i log proposal^i(u^i) - alpha H(proposal) / |H(proposal)|."""
         proposal = self._pi(net["proposal"], _steps(batch))
-        entropy = masked_mean(proposal.entropy(), batch.alive[:, :-1] * batch.mask.unsqueeze(-1))
+        entropy = masked_mean(proposal.entropy(), acting(batch))
         loss = -self._elite_likelihood(proposal, batch)
         total = loss - self.entropy * entropy / entropy.detach().abs().clamp(min=1e-3)
         return total, {"loss": loss, "entropy": entropy}

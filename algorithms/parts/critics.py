@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from algorithms.parts.values import candidate_utilities
 from harness.networks import mlp
 from harness.types import Batch, Spec
 
@@ -32,9 +33,7 @@ class ActionsOut(nn.Module):
     @staticmethod
     def value(encoded: Tensor, action: Tensor) -> Tensor:
         """Q_i of ``action`` [B,T,(M,)N] int64, same shape."""
-        if action.dim() == encoded.dim() - 1:
-            return encoded.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return encoded.gather(-1, action.transpose(-1, -2)).transpose(-1, -2)
+        return candidate_utilities(encoded, action)
 
 
 class ActionsIn(nn.Module):

@@ -11,11 +11,6 @@ from harness.algorithm import Metrics
 from harness.types import Batch
 
 
-def acting(batch: Batch) -> Tensor:
-    """[B,T,N] float: the agent was alive at this step, and the step happened. The dead decide nothing."""
-    return batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
-
-
 def normalised(advantage: Tensor, mask: Tensor) -> Tensor:
     """``advantage`` with mean 0 and variance 1 over where ``mask`` is 1."""
     mean = masked_mean(advantage, mask)

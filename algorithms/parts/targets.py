@@ -9,6 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from harness.types import Batch
+
+
+def _backwards(base: Tensor, carry: Tensor) -> Tensor:
+    """x_t = base_t + carry_t x_{t+1}, and 0 after the last step; both [B,T,...]."""
+    x = torch.empty_like(base)
+    following = torch.zeros_like(base[:, 0])
+    for t in range(base.shape[1] - 1, -1, -1):
+        following = torch.addcmul(base[:, t], carry[:, t], following)
+        x[:, t] = following
+    return x
+
 
 def lambda_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
     """TD(lambda) returns (Sutton & Barto 2018, eq. 12.18, backwards), [B,T]:
@@ -25,12 +37,7 @@ def lambda_return(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tenso
     weight = lam * follows
     base = reward + live * (1 - weight) * value[:, 1:]
     carry = live * weight
-    y = torch.empty_like(reward)
-    y_next = torch.zeros_like(reward[:, 0])
-    for t in range(reward.shape[1] - 1, -1, -1):
-        y_next = torch.addcmul(base[:, t], carry[:, t], y_next)
-        y[:, t] = y_next
-    return y
+    return _backwards(base, carry)
 
 
 def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -45,12 +52,12 @@ def gae(reward: Tensor, value: Tensor, terminated: Tensor, mask: Tensor, gamma: 
     live = gamma * (1 - terminated)
     delta = mask * (reward + live * value[:, 1:] - value[:, :-1])
     carry = (lam * live * mask).expand_as(delta)
-    advantage = torch.empty_like(delta)
-    following = torch.zeros_like(delta[:, 0])
-    for t in range(delta.shape[1] - 1, -1, -1):
-        following = torch.addcmul(delta[:, t], carry[:, t], following)
-        advantage[:, t] = following
-    return advantage
+    return _backwards(delta, carry)
+
+
+def acting(batch: Batch) -> Tensor:
+    """[B,T,N] float: the agent was alive at this step, and the step happened. The dead decide nothing."""
+    return batch.alive[:, :-1] * batch.mask.unsqueeze(-1)
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
@@ -75,9 +82,4 @@ def retrace(
     q_next[:, :-1] = q_taken[:, 1:]
     base = reward + live * (value[:, 1:] - follows * q_next)
     carry = live * follows
-    y = torch.empty_like(reward)
-    y_next = torch.zeros_like(reward[:, 0])
-    for t in range(reward.shape[1] - 1, -1, -1):
-        y_next = torch.addcmul(base[:, t], carry[:, t], y_next)
-        y[:, t] = y_next
-    return y
+    return _backwards(base, carry)
