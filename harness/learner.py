@@ -71,13 +71,16 @@ class Learner:
 
     @torch.no_grad()
     def _soft_targets(self) -> None:
+        """One step of ``tau`` towards the parameters; buffers are statistics already slow, and follow whole."""
         if self.rule.tau is not None:
             for name in self.rule.networks:
                 ours: list[Tensor] = list(self.target[name].parameters())
                 theirs: list[Tensor] = list(self.net[name].parameters())
                 if ours:  # a sum has none
                     torch._foreach_lerp_(ours, theirs, self.rule.tau)
+                _copy(list(self.target[name].buffers()), list(self.net[name].buffers()))
 
+    @torch.no_grad()
     def count(self, episodes: int) -> None:
         """Told how many training episodes were played, for hard target copies every so many."""
         self.episodes += episodes
@@ -85,7 +88,8 @@ class Learner:
         if every is not None and self.episodes - self._copied >= every:
             self._copied = self.episodes
             for name in self.rule.networks:
-                self.target[name].load_state_dict(self.net[name].state_dict())
+                ours, theirs = self.target[name], self.net[name]
+                _copy([*ours.parameters(), *ours.buffers()], [*theirs.parameters(), *theirs.buffers()])
 
     # -- checkpoint -----------------------------------------------------------------------------------------------
 
@@ -105,6 +109,11 @@ class Learner:
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
         self.updates, self.episodes, self._copied = state["counters"]
+
+
+def _copy(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    if ours or theirs:
+        torch._foreach_copy_(ours, theirs)
 
 
 def _optimiser(loss: Loss, params: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -159,6 +159,40 @@ def test_soft_targets_take_one_step_after_every_update() -> None:
     assert at(learner.target, "a") == pytest.approx(expected, rel=1e-5)
 
 
+class Scaled(nn.Module):
+    """A network with the kinds of buffers there are: moments, an integer count, one that no state dict holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1)
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("passing", torch.ones(()), persistent=False)
+
+
+@pytest.mark.parametrize("rule", [{"tau": 0.25}, {"every_episodes": 1}], ids=["soft", "hard"])
+def test_targets_follow_buffers_as_well_as_parameters(rule: dict[str, Any]) -> None:
+    """Found elsewhere (stable-baselines3#996): soft targets kept the statistics that they began with."""
+    algorithm = Quadratic({"name": "l", "trains": ("a",)}, targets=Targets(("c",), **rule))
+    net = nets()
+    net["c"] = Scaled()
+    learner = Learner(algorithm, net)  # type: ignore[arg-type]
+    with torch.no_grad():
+        net["c"].norm(torch.tensor([[1.0], [3.0], [8.0]]))
+        net["c"].scale.fill_(5.0)
+        net["c"].passing.fill_(7.0)
+        net["c"].norm.weight.fill_(9.0)
+    update(learner)
+    learner.count(1)
+    found = dict(learner.target["c"].named_buffers())
+    assert found.keys() == {"scale", "passing", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    for name, buffer in net["c"].named_buffers():
+        assert torch.equal(found[name], buffer), name
+        assert found[name] is not buffer
+    assert int(found["norm.num_batches_tracked"]) == 1
+    assert float(found["norm.running_mean"]) == pytest.approx(0.1 * 4.0)
+    assert float(learner.target["c"].norm.weight) == pytest.approx(1 + 0.25 * 8 if "tau" in rule else 9.0)
+
+
 def test_only_the_networks_named_have_targets() -> None:
     learner, _ = learner_of({"name": "l", "trains": ("a",)}, targets=Targets(("b",), tau=0.5))
     assert list(learner.target) == ["b"]
