@@ -4,6 +4,8 @@
 table. The replay's episodes lie beside it in ``replay/<last>.pt``: each checkpoint adds only those played since the one
 before, and whole parts go when the ring has overwritten them. A part is named after the number of episodes played when
 it was written, which no earlier part can bear: nothing that the previous checkpoint needs is ever written over.
+Which parts the previous one names is said in ``checkpoint.pt`` alone and remembered by the process that wrote or read
+it: saving reads nothing.
 Everything is read with ``weights_only``: no code runs.
 """
 
@@ -38,12 +40,19 @@ def _read(path: Path, device: torch.device | str = "cpu") -> Any:
         raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}: {what})") from error
 
 
-def save(folder: Path, state: dict[str, Any], replay: Replay | None) -> None:
-    """Write everything; a kill at any moment leaves the previous checkpoint whole."""
-    parts: list[list[int]] = []
+Parts = list[list[int]]
+"""[first, end) episodes of the replay parts that a checkpoint names, in order."""
+
+
+def save(folder: Path, state: dict[str, Any], replay: Replay | None, parts: Parts) -> Parts:
+    """Write everything; a kill at any moment leaves the previous checkpoint whole.
+
+    ``parts`` are those that the previous checkpoint of ``folder`` names: what its ``save`` returned, or ``"parts"`` of
+    the state that ``load`` gave; none where there is no checkpoint. Returns those that this one names.
+    """
     room = folder / "replay"
     if replay is not None:
-        parts = [part for part in _parts(folder) if part[1] > replay.added - replay.capacity]
+        parts = [part for part in parts if part[1] > replay.added - replay.capacity]
         start = max([end for _, end in parts], default=0)
         if replay.added > start:
             _write(_part(folder, replay.added), replay.since(start))
@@ -53,23 +62,18 @@ def save(folder: Path, state: dict[str, Any], replay: Replay | None) -> None:
     for path in room.iterdir() if room.exists() else ():  # parts that nothing names, and what a kill left half-written
         if path not in kept:
             path.unlink()
+    return parts
 
 
 def _part(folder: Path, end: int) -> Path:
     return folder / "replay" / f"{end}.pt"
 
 
-def _parts(folder: Path) -> list[list[int]]:
-    """[first, end) episodes of the replay parts that the present checkpoint names."""
-    try:
-        found: list[list[int]] = _read(folder / NAME)["parts"]
-    except (FileNotFoundError, ValueError):
-        return []
-    return found
-
-
 def load(folder: Path, replay: Replay | None, device: torch.device) -> dict[str, Any] | None:
-    """The last checkpoint's state, with ``replay`` refilled; None where there is none. ValueError when damaged."""
+    """The last checkpoint's state, with ``replay`` refilled; None where there is none. ValueError when damaged.
+
+    ``state["parts"]`` is what the next ``save`` wants to know.
+    """
     try:
         state: dict[str, Any] = _read(folder / NAME, device)
     except FileNotFoundError:

@@ -140,6 +140,7 @@ class Loop:
         self._best_net: dict[str, Any] = {}
         self.last_eval: float | None = None
         self.saved_at = 0
+        self._parts: checkpoint.Parts = []
         self._spoke = (time.monotonic(), 0)
         self._speed = 0.0
 
@@ -326,7 +327,7 @@ class Loop:
             "best_net": self._best_net,
             "positions": self.folder.positions(),
         }
-        checkpoint.save(self.folder.path, state, self.replay)
+        self._parts = checkpoint.save(self.folder.path, state, self.replay, self._parts)
 
     def _resume(self) -> bool:
         """Continue from the checkpoint; without one begin anew, and drop rows that an earlier start left."""
@@ -334,6 +335,7 @@ class Loop:
         if state is None:
             self.folder.rewind({})
             return False
+        self._parts = state["parts"]
         self.folder.rewind(state["positions"])
         self.learner.load_state_dict(state["learner"])
         for name, rng in self.rng.items():
