@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import copy
 import math
-import resource
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from harness import checkpoint, evaluate, registry
+from harness import checkpoint, evaluate, record, registry
 from harness.algorithm import Algorithm
 from harness.collect import Episodes, episodes
 from harness.learner import Learner
-from harness.provenance import provenance
+from harness.record import Means, Tell, Voice
 from harness.replay import Replay
 from harness.seeds import Seeds
 from harness.store import TrialFolder
 from harness.suite import Budget, Suite, Task, VecEnv
-from harness.types import Action, Progress, Spec, Step, Trial
+from harness.types import Action, Spec, Step, Trial
 
 if TYPE_CHECKING:  # diagnostics are loaded by trials that ask for them
     from harness.cdm.measure import Diagnostics
 
 EVALUATION_ENVS = 32
 """Most environments that evaluate at once; each plays the same number of episodes."""
-
-Tell = Callable[[Progress], None]
 
 
 def run(trial: Trial, tell: Tell, stopping: Callable[[], bool]) -> str:
@@ -77,44 +73,17 @@ def corrupting(trial: Trial, spec: Spec, rng: torch.Generator) -> Corrupt:
     return lambda action, step, env_steps: corrupt.corrupted(action, step, env_steps, found, spec, rng)
 
 
-class Means:
-    """Running means of training metrics between two points of the evaluation grid."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, torch.Tensor] = {}
-        self.counts: dict[str, int] = {}
-
-    def add(self, metrics: dict[str, torch.Tensor]) -> None:
-        """Count one more value of each metric; nothing is moved off the device."""
-        for name, value in metrics.items():
-            value = value.to(torch.float64)
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def take(self) -> dict[str, float]:
-        """The means so far, by name; begins anew."""
-        means = {name: float(total) / self.counts[name] for name, total in sorted(self.sums.items())}
-        self.sums, self.counts = {}, {}
-        return means
-
-    def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint."""
-        return {"sums": dict(self.sums), "counts": dict(self.counts)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put back what ``state_dict`` gave."""
-        self.sums, self.counts = state["sums"], state["counts"]
-
-
 class Loop:
     """The state of one running trial."""
 
     def __init__(self, trial: Trial, tell: Tell) -> None:
-        self.trial, self.tell = trial, tell
+        self.trial = trial
         self.folder = TrialFolder.of(trial)
         self.device = torch.device(trial.device)
         self.algorithm, self.suite, self.task, self.budget = build(trial)
         self.seeds = Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
+        self.voice = Voice(tell, self.budget.env_steps, self.task.metric)
+        self.env_steps = self.rounds = self.points = self.transitions = 0
         self._say("starting")
         self.env = self.suite.make(trial.task, self.algorithm.num_envs, self.device)
         self.eval_env = self.suite.make(trial.task, min(self.budget.eval_episodes, EVALUATION_ENVS), self.device)
@@ -134,15 +103,11 @@ class Loop:
             self.corrupt = corrupting(trial, self.env.spec, self.rng["corruption"])
         self.diagnostics = self._diagnostics() if trial.settings.get("cdm") else None
         self.means = Means()
-        self.env_steps = self.rounds = self.points = self.transitions = 0
         self.seconds = self.eval_seconds = 0.0
         self.best: dict[str, Any] = {"score": -math.inf, "return": -math.inf, "env_steps": 0}
         self._best_net: dict[str, Any] = {}
-        self.last_eval: float | None = None
         self.saved_at = 0
         self._parts: checkpoint.Parts = []
-        self._spoke = (time.monotonic(), 0)
-        self._speed = 0.0
 
     def close(self) -> None:
         """Free the environments."""
@@ -175,7 +140,7 @@ class Loop:
                 return "interrupted"
         self._save()
         self._final()
-        self.folder.update(status="complete", finished=_now(), **self._costs())
+        self.folder.update(status="complete", finished=record.now(), **self._costs())
         self._say("done")
         return "complete"
 
@@ -235,14 +200,14 @@ class Loop:
             self._evaluate(point)
             self.eval_seconds += time.monotonic() - start
             if self.diagnostics is not None:
-                self._say("evaluating", force=True)
+                self._say("evaluating")
                 self.diagnostics.record(
                     self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
                 )  # at each point: a trial killed later has told how it measured
             self.points += 1
 
     def _evaluate(self, point: int) -> None:
-        self._say("evaluating", force=True)
+        self._say("evaluating")
         index = self.points * 1_000  # rounds of one evaluation never reach the next one's seeds
         found = evaluate.run(
             self.eval_env, self.algorithm, self.learner.net, point, self.budget.eval_episodes,
@@ -254,8 +219,8 @@ class Loop:
         self.folder.append("metrics.csv", ("env_steps", "metric", "value"), [(point, k, v) for k, v in means.items()])
         row = (point, self.learner.updates, self.seconds)
         self.folder.append("timings.csv", ("env_steps", "updates", "seconds"), [row])
-        score, returns = _mean(found[self.task.metric]), _mean(found["return"])
-        self.last_eval = score
+        score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
+        self.voice.last_eval = score
         if (score, returns) > (self.best["score"], self.best["return"]):
             self.best = {"score": score, "return": returns, "env_steps": point}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
@@ -269,7 +234,7 @@ class Loop:
 
     def _final(self) -> None:
         """The absolute metric: the best policy by evaluation on fresh episodes (Gorsane et al. 2022)."""
-        self._say("final", force=True)
+        self._say("final")
         best = checkpoint.load_networks(self.folder.path / "best.pt", self.device)
         net = copy.deepcopy(self.learner.net)
         net.load_state_dict(best["networks"])
@@ -280,40 +245,22 @@ class Loop:
         path = self.folder.path / "final.csv"
         path.unlink(missing_ok=True)
         self._write("final.csv", best["env_steps"], found)
-        self.last_eval = _mean(found[self.task.metric])
+        self.voice.last_eval = record.mean(found[self.task.metric])
 
     def _write(self, table: str, env_steps: int, found: dict[str, list[float]]) -> None:
-        columns = ("env_steps", "episode", *found)
-        episodes_of = enumerate(zip(*found.values(), strict=True))
-        rows = [(env_steps, k, *(_exact(x) for x in values)) for k, values in episodes_of]
-        self.folder.append(table, columns, rows)
+        self.folder.append(table, *record.episode_rows(env_steps, found))
 
     # -- record, checkpoint, progress -----------------------------------------------------------------------------
 
     def _record(self, resumed: bool) -> None:
-        trial, net = self.trial, self.learner.net
-        notes = {} if resumed else {"started": _now()}
-        self.folder.update(
-            experiment=trial.experiment, suite=trial.suite, task=trial.task, algorithm=trial.algorithm, seed=trial.seed,
-            settings=dict(trial.settings), engine=trial.settings["engine"], metric=self.task.metric,
-            bounds=list(self.task.bounds), references=dict(self.task.references), device=trial.device,
-            parameters={name: sum(p.numel() for p in child.parameters()) for name, child in net.items()},
-            num_envs=self.algorithm.num_envs, reason=None, traceback=None, status="running", **notes,
-            **provenance(trial.device),
-        )  # fmt: skip
+        started = {} if resumed else {"started": record.now()}
+        self.folder.update(**record.identity(self.trial, self.algorithm, self.task, self.learner), **started)
 
     def _costs(self) -> dict[str, Any]:
-        updates = self.learner.updates
-        record: dict[str, Any] = getattr(self.env, "record", dict)()
+        times = (self.seconds, self.eval_seconds)
+        used = record.costs(self.learner, self.env, self.device, self.env_steps, self.transitions, times)
         measured = {} if self.diagnostics is None else {"cdm_seconds": self.diagnostics.seconds}
-        return {
-            "env_steps": self.env_steps, "updates": updates, "episodes": self.learner.episodes,
-            "samples_per_update": self.transitions / updates if updates else None,
-            "train_seconds": self.seconds, "eval_seconds": self.eval_seconds,
-            "wall_seconds": self.seconds + self.eval_seconds,
-            "peak_memory_bytes": _peak_memory(self.device), "best": self.best, "environment": record,
-            **measured,
-        }  # fmt: skip
+        return {**used, "best": self.best, **measured}
 
     def _save(self) -> None:
         self.saved_at = self.env_steps
@@ -350,39 +297,8 @@ class Loop:
             self._best_net = best_net
             checkpoint.save_networks(self.folder.path / "best.pt", best_net, **self.best)
         self.saved_at = self.env_steps
-        self._spoke = (time.monotonic(), self.env_steps)
+        self.voice.heard(self.env_steps)
         return True
 
-    def _say(self, phase: str, force: bool = False) -> None:
-        """Progress, at most every half second."""
-        now, steps = time.monotonic(), getattr(self, "env_steps", 0)
-        then, before = getattr(self, "_spoke", (now, 0))
-        if phase == "training" and now - then < 0.5:
-            return
-        if phase == "training" and now > then:
-            recent = (steps - before) / (now - then)
-            self._speed = recent if not self._speed else 0.7 * self._speed + 0.3 * recent
-        if phase != "starting":
-            self._spoke = (now, steps)
-        total, last = self.budget.env_steps, getattr(self, "last_eval", None)
-        speed = getattr(self, "_speed", 0.0)
-        self.tell(Progress(min(steps, total), total, speed, phase, self.task.metric, last))
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _exact(value: float) -> float | int:
-    return int(value) if value.is_integer() else value
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Most bytes held so far: of the device where it is a GPU, else of this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def _say(self, phase: str) -> None:
+        self.voice.say(phase, self.env_steps)

@@ -15,7 +15,7 @@ import torch
 
 from harness import checkpoint, evaluate, registry
 from harness.store import TrialFolder, load
-from harness.trial import Loop, Means, run
+from harness.trial import Loop, run
 from harness.types import Progress
 from tests.support.episodes import method_kinds
 from tests.support.trials import finish, identical, state, stop_after, tables, tiny
@@ -286,15 +286,3 @@ def test_training_evaluation_and_final_environments_are_never_seeded_alike(
     finish(tiny(tmp_path, "vdn", eval_episodes=40, final_episodes=70))
     assert len(used) == 15 + 4 * 2 + 3  # training rounds, evaluations of two rounds, three rounds of the final
     assert len(set(used)) == len(used)
-
-
-def test_means_are_means_and_begin_anew() -> None:
-    means = Means()
-    for value in (1.0, 2.0, 6.0):
-        means.add({"x": torch.tensor(value)})
-    means.add({"y": torch.tensor(0.1)})
-    again = Means()
-    again.load_state_dict(means.state_dict())
-    for one in (means, again):
-        assert one.take() == {"x": 3.0, "y": pytest.approx(0.1)}
-        assert one.take() == {}

@@ -1,0 +1,68 @@
+"""What a running trial says of itself."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness import record
+from harness.record import Means, Voice
+from harness.store import TrialFolder
+from harness.types import Progress
+
+
+def test_means_are_means_and_begin_anew() -> None:
+    means = Means()
+    for value in (1.0, 2.0, 6.0):
+        means.add({"x": torch.tensor(value)})
+    means.add({"y": torch.tensor(0.1)})
+    again = Means()
+    again.load_state_dict(means.state_dict())
+    for one in (means, again):
+        assert one.take() == {"x": 3.0, "y": pytest.approx(0.1)}
+        assert one.take() == {}
+
+
+def test_rows_are_exact_one_an_episode(tmp_path: Path) -> None:
+    found = {"return": [1.0, 0.1 + 0.2], "length": [2.0, 3.0]}
+    assert record.episode_rows(40, found) == (
+        ("env_steps", "episode", "return", "length"),
+        [(40, 0, 1, 2), (40, 1, 0.30000000000000004, 3)],
+    )
+    TrialFolder(tmp_path).append("evaluations.csv", *record.episode_rows(40, found))
+    text = (tmp_path / "evaluations.csv").read_text()
+    assert text == "env_steps,episode,return,length\n40,0,1,2\n40,1,0.30000000000000004,3\n"
+
+
+def test_a_mean_does_not_depend_on_the_order() -> None:
+    assert record.mean([1e16, 1.0, -1e16]) == record.mean([1e16, -1e16, 1.0]) == 1 / 3
+
+
+def test_training_is_told_at_most_every_half_second_with_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [100.0], list[Progress]()
+    monkeypatch.setattr(record.time, "monotonic", lambda: clock[0])
+    voice = Voice(told.append, 1_000, "won")
+    voice.say("starting", 0)
+    voice.say("evaluating", 0)
+    for at, steps in ((100.4, 40), (100.5, 50), (100.9, 60), (101.5, 250), (101.6, 260)):
+        clock[0] = at
+        voice.say("training", steps)
+    voice.last_eval = 0.5
+    voice.say("done", 1_040)
+    assert [(p.phase, p.env_steps, p.last_eval) for p in told] == [
+        ("starting", 0, None), ("evaluating", 0, None), ("training", 50, None), ("training", 250, None),
+        ("done", 1_000, 0.5),
+    ]  # fmt: skip
+    assert [p.steps_per_s for p in told] == pytest.approx([0, 0, 100, 0.7 * 100 + 0.3 * 200, 130])
+    assert {(p.total, p.metric) for p in told} == {(1_000, "won")}
+
+
+def test_the_speed_of_a_trial_that_continues_counts_from_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [0.0], list[Progress]()
+    monkeypatch.setattr(record.time, "monotonic", lambda: clock[0])
+    voice = Voice(told.append, 1_000, "won")
+    clock[0] = 5.0
+    voice.heard(500)
+    clock[0] = 6.0
+    voice.say("training", 550)
+    assert told[0].steps_per_s == 50
