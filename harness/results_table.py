@@ -13,17 +13,26 @@ from harness.display import COLOURS, duration, steps
 from harness.errors import UserError
 from harness.plan import Plan, status
 from harness.runner import Outcome
-from harness.store import TrialFolder, folders, read_table
+from harness.store import REFERENCE, TrialFolder, folders, read_table
 
 
 def latest(root: Path) -> Path:
-    """The experiment below ``root`` in which something was written last. Raises ``UserError`` when there is none."""
+    """The experiment below ``root`` in which something was written last. Raises ``UserError`` when there is none.
+
+    Never one of the committed reference results: their files are as new as the checkout, and nobody here ran them.
+    """
     times: dict[Path, float] = {}
+    shipped: set[str] = set()
     for folder in folders(root) if root.exists() else ():
-        place = root / folder.path.relative_to(root).parts[0]
+        parts = folder.path.relative_to(root).parts
+        if parts[:1] == (REFERENCE,):
+            shipped.add(str(root.joinpath(*parts[:2])))
+            continue
+        place = root.joinpath(*parts[:1])
         times[place] = max(times.get(place, 0.0), (folder.path / "trial.json").stat().st_mtime)
     if not times:
-        raise UserError(f"no results below {root}; `harness run suite=smac` makes some")
+        more = f"; those that came with the repository are read when named: {', '.join(sorted(shipped))}"
+        raise UserError(f"no results below {root}; `harness run suite=smac` makes some" + more * bool(shipped))
     return max(times, key=lambda p: times[p])
 
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:  # reading results must not wait for torch
 VERSION = 1
 """Of this layout; written in trial.json, checked when read."""
 
+REFERENCE = "reference"
+"""Folder below ``results/`` of the experiments that are committed; read only where it is named."""
+
 STATUSES = ("pending", "running", "complete", "failed", "interrupted")
 TABLES = ("metrics.csv", "evaluations.csv", "final.csv", "timings.csv", "cdm.csv")
 

@@ -7,6 +7,7 @@ what is missing (hydra#1407).
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,6 +220,25 @@ def test_status_gives_the_reasons(harness: Callable[..., Result]) -> None:
     assert "it rained" in text
     assert "1 failed, 1 interrupted" in text  # nobody holds the lock of the one that says it runs
     assert "1 failed, 2 interrupted" in harness("status", "results").output
+
+
+def test_the_experiment_run_last_is_the_users_never_the_committed_reference(harness: Callable[..., Result]) -> None:
+    """A checkout makes the reference's files as new as can be."""
+    for place, when in (("reference/smac-3m", 2e9), ("older", 1e9), ("mine", 1.5e9)):
+        folder = TrialFolder(Path("results") / place / "toy/one/fake/seed_0")
+        folder.update(status="complete", reason="")
+        os.utime(folder.path / "trial.json", (when, when))
+    assert harness("status").output.startswith("results/mine\n")
+    assert harness("status", "results/reference").output.startswith("results/reference\n")
+    for place in ("older", "mine"):
+        shutil.rmtree(Path("results") / place)
+    for command in (("status",), ("report",), ("compare", "a", "b"), ("export", "--format", "csv")):
+        refused = harness(*command)
+        assert refused.exit_code == 2
+        assert refused.stderr == (
+            "harness: no results below results; `harness run suite=smac` makes some; "
+            "those that came with the repository are read when named: results/reference/smac-3m\n"
+        )
 
 
 def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(
