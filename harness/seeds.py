@@ -34,4 +34,23 @@ class Seeds:
 
     def generator(self, role: Role, device: torch.device | str = "cpu", index: int = 0) -> torch.Generator:
         """A torch generator on ``device``."""
-        return torch.Generator(device).manual_seed(self.integer(role, index))
+        return reseed(torch.Generator(device), self.integer(role, index))
+
+
+_WORDS = slice(24, 24 + 624 * 8)
+"""Where a CPU generator's saved state holds the 624 words of its Mersenne twister, as 64-bit integers."""
+
+
+def reseed(rng: torch.Generator, seed: int) -> torch.Generator:
+    """Begin ``rng`` anew from all 63 bits of ``seed``; returns it.
+
+    ``manual_seed`` of a CPU generator drops all but the lowest 32 bits, so two seeds in 65,000 would be likely to
+    share a stream. Here numpy fills the whole state (``MT19937`` from a ``SeedSequence``).
+    """
+    rng.manual_seed(seed)
+    if rng.device.type == "cpu":
+        state = rng.get_state()
+        words: np.ndarray = np.random.MT19937(np.random.SeedSequence(seed)).state["state"]["key"]
+        state[_WORDS] = torch.from_numpy(words.astype(np.uint64).view(np.uint8))
+        rng.set_state(state)
+    return rng

@@ -17,7 +17,7 @@ from harness.collect import Episodes, episodes
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
 from harness.replay import Replay
-from harness.seeds import Seeds
+from harness.seeds import Seeds, reseed
 from harness.store import TrialFolder
 from harness.suite import Budget, Suite, Task, VecEnv
 from harness.types import Action, Spec, Step, Trial
@@ -55,7 +55,7 @@ def build(trial: Trial) -> tuple[Algorithm, Suite, Task, Budget]:
 def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch.device) -> nn.ModuleDict:
     """Networks at their seeded start. Layers draw from torch's global generator, which is put back."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        reseed(torch.default_generator, seed)
         return algorithm.networks(env.spec).to(device)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harness.errors import UserError, unknown
+from harness.seeds import reseed
 from harness.suite import Budget, Task
 from harness.types import Continuous, Spec, Step
 
@@ -163,7 +164,7 @@ class PredatorPreyEnv:
 
     def reset(self, seed: int) -> Step:
         """Begin E new episodes; their places and all candidates of the prey follow from ``seed``."""
-        self._rng.manual_seed(seed)
+        reseed(self._rng, seed)
         self._t = 0
         self._world = self._physics.initial(self.num_envs, self._rng)
         self._last = self._step(self._no_reward)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import unknown
+from harness.seeds import reseed
 from harness.suite import Budget, Task, VecEnv
 from harness.types import Continuous, Discrete, Spec, Step
 from suites.adapters.packages import quiet_import, versions
@@ -182,8 +183,7 @@ class _Streams:
         words = np.random.SeedSequence(seed).generate_state(4)
         # VMAS restores the states of numpy's legacy generator, so that is the kind to make.
         legacy = np.random.RandomState(words)
-        # Torch's CPU generator takes 32 bits of a seed and drops the others.
-        torchs = torch.Generator().manual_seed(int(words[0]))
+        torchs = reseed(torch.Generator(), seed)
         self._own = [torchs.get_state(), legacy.get_state(), random.Random(seed).getstate()]
         if self._device.type == "cuda":
             self._cuda = torch.Generator(self._device).manual_seed(seed).get_state()

@@ -22,7 +22,7 @@ from harness.cdm.definitions import COLUMNS, diagnostic
 from harness.cdm.own import Unmeasurable
 from harness.cdm.read import Reader
 from harness.collect import episodes
-from harness.seeds import Seeds
+from harness.seeds import Seeds, reseed
 from harness.store import TrialFolder
 from harness.suite import Suite, VecEnv
 from harness.types import Batch, Discrete
@@ -101,7 +101,7 @@ def measure(
     """
     start = time.monotonic()
     found = Measurement(player.env_steps)
-    seeds = _draws(torch.Generator().manual_seed(seed))
+    seeds = _draws(reseed(torch.Generator(), seed))
     rng = torch.Generator(_device(player.net)).manual_seed(seeds())
     known = truth.of(suite, task, env.spec, options.enumerate_up_to)
     if isinstance(known, str):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.seeds import reseed
 from harness.types import Discrete, Spec, Step
 from suites.matrix.games import Game
 
@@ -42,7 +43,7 @@ class MatrixEnv:
 
     def reset(self, seed: int) -> Step:
         """Begin E episodes in states drawn from ``seed`` alone (always the first state where only that one begins)."""
-        self._rng.manual_seed(seed)
+        reseed(self._rng, seed)
         shape, starts = (self.num_envs,), self._game.n_starts
         self._state = torch.randint(starts, shape, generator=self._rng, device=self._device)
         self._needed = self._enough[self._state]

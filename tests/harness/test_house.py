@@ -115,7 +115,7 @@ def test_no_method_imports_another() -> None:
 def test_suites_see_adapters_and_the_contracts_alone() -> None:
     for name in SUITES:
         own = ".".join(name.split(".")[:2])
-        allowed = (own, "suites.adapters", "harness.types", "harness.suite", "harness.errors")
+        allowed = (own, "suites.adapters", "harness.types", "harness.suite", "harness.errors", "harness.seeds")
         ours = [m for m in imports(name) if within(m, "algorithms", "harness", "suites")]
         assert not [m for m in ours if not within(m, *allowed)], (name, ours)
 
@@ -213,15 +213,15 @@ def test_losses_move_nothing_off_the_device_and_select_by_no_mask() -> None:
 
 
 def test_no_role_reads_a_global_generator() -> None:
-    """torch.manual_seed where layers are born (trial), under fork_rng; nothing of random's or numpy's globals."""
+    """torch's global generator where layers are born (trial), under fork_rng; nothing of random's or numpy's globals."""
     for name in SOURCES:
         text = SOURCES[name].read_text()
         seeded = re.findall(
-            r"torch\.manual_seed|torch\.seed\(|(?<![\w.])random\.(?!Random\b)\w+\("
-            r"|np\.random\.(?!SeedSequence|Generator|default_rng|PCG64|RandomState)\w+",
+            r"torch\.manual_seed|torch\.default_generator|torch\.seed\(|(?<![\w.])random\.(?!Random\b)\w+\("
+            r"|np\.random\.(?!SeedSequence|Generator|default_rng|PCG64|MT19937|RandomState)\w+",
             text,
         )
-        allowed = {"harness.trial": ["torch.manual_seed"]}
+        allowed = {"harness.trial": ["torch.default_generator"]}
         if within(name, "suites.adapters"):  # worker processes of engines that read globals seed them there
             continue
         assert seeded == allowed.get(name, []), (name, seeded)

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import torch
 
-from harness.seeds import ROLES, Seeds
+from harness.seeds import ROLES, Seeds, reseed
 
 IDENTITY = "smac/3m/qmix"
 
@@ -62,3 +62,27 @@ def test_global_generators_are_neither_read_nor_moved() -> None:
 def test_roles_draw_different_numbers() -> None:
     draws = {role: tuple(torch.rand(4, generator=Seeds(IDENTITY, 0).generator(role)).tolist()) for role in ROLES}  # type: ignore[arg-type]
     assert len(set(draws.values())) == len(ROLES)
+
+
+def test_a_generator_begins_from_every_bit_of_its_seed() -> None:
+    """Torch's own ``manual_seed`` drops the upper half on the CPU: these 63 seeds would share one stream."""
+    seeds = [5, *(5 + 2**k for k in range(32, 63))]
+    draws = {tuple(torch.rand(4, generator=reseed(torch.Generator(), s)).tolist()) for s in seeds}
+    assert len(draws) == len(seeds)
+
+
+def test_reseeding_forgets_what_was_drawn_before() -> None:
+    used = torch.Generator()
+    torch.randn(7, generator=used)  # an odd number leaves half a pair of normals behind
+    torch.randn(1, generator=used, dtype=torch.float64)
+    fresh = reseed(torch.Generator(), 11)
+    assert torch.equal(reseed(used, 11).get_state(), fresh.get_state())
+    assert torch.equal(torch.randn(9, generator=used), torch.randn(9, generator=fresh))
+
+
+def test_reseeded_words_are_numpys_twister() -> None:
+    """The same integers as numpy's generator gives from the same seed sequence: nothing of the state was missed."""
+    rng = reseed(torch.Generator(), 2**62 + 3)
+    theirs = np.random.MT19937(np.random.SeedSequence(2**62 + 3)).random_raw(6)[1:].astype(np.int64)  # it ends a block
+    ours = torch.randint(0, 2**20, (5,), generator=rng)
+    assert ours.tolist() == (theirs % 2**20).tolist()
