@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from harness import checkpoint, evaluate, record, registry
+from harness import checkpoint, evaluate, fields, record, registry
 from harness.algorithm import Algorithm
 from harness.collect import Episodes, episodes
 from harness.learner import Learner
@@ -45,11 +45,11 @@ def run(trial: Trial, tell: Tell, stopping: Callable[[], bool]) -> str:
 
 
 def build(trial: Trial) -> tuple[Algorithm, Suite, Task, Budget]:
-    """The objects that a trial's settings describe."""
-    name = trial.algorithm.partition("@")[0]
-    algorithm: Algorithm = registry.algorithm(name)(**trial.settings["algorithm"])
-    suite: Suite = registry.suite(trial.suite)(**trial.settings["suite"])
-    return algorithm, suite, suite.tasks()[trial.task], Budget(**trial.settings["budget"])
+    """The objects that a trial's settings describe, every field of its declared type again. Raises ``UserError``."""
+    settings, name = trial.settings, trial.algorithm.partition("@")[0]
+    algorithm: Algorithm = fields.build(registry.algorithm(name), settings["algorithm"], trial.algorithm)
+    suite: Suite = fields.build(registry.suite(trial.suite), settings["suite"], trial.suite)
+    return algorithm, suite, suite.tasks()[trial.task], fields.build(Budget, settings["budget"])
 
 
 def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch.device) -> nn.ModuleDict:

@@ -1,6 +1,7 @@
 """Trials from end to end: repeatable to the byte, whatever disturbs them."""
 
 import csv
+import dataclasses
 import json
 import math
 import random
@@ -14,9 +15,10 @@ import pytest
 import torch
 
 from harness import checkpoint, evaluate, registry
+from harness.errors import UserError
 from harness.store import TrialFolder, load
-from harness.trial import Loop, run
-from harness.types import Progress
+from harness.trial import Loop, build, run
+from harness.types import Progress, Trial
 from tests.support.episodes import method_kinds
 from tests.support.trials import finish, identical, state, stop_after, tables, tiny
 
@@ -286,3 +288,21 @@ def test_training_evaluation_and_final_environments_are_never_seeded_alike(
     finish(tiny(tmp_path, "vdn", eval_episodes=40, final_episodes=70))
     assert len(used) == 15 + 4 * 2 + 3  # training rounds, evaluations of two rounds, three rounds of the final
     assert len(set(used)) == len(used)
+
+
+# -- from settings ----------------------------------------------------------------------------------------------------
+
+
+def test_settings_come_back_from_json_with_the_types_that_their_fields_declare(fake_marl: Any) -> None:
+    """A list would make a method unlike itself: unhashable, unequal to what was asked for."""
+    settings = {"algorithm": {"layers": [1, 2], "lr": 1}, "suite": {}, "budget": {"env_steps": 8, "eval_every": 4}}
+    trial = Trial("e", "toy", "one", "fake", 0, json.loads(json.dumps({**settings, "engine": "toy 1"})))
+    algorithm, suite, task, budget = build(trial)
+    assert algorithm == fake_marl.Fake(layers=(1, 2), lr=1.0)
+    assert type(algorithm.layers) is tuple  # type: ignore[attr-defined]
+    assert type(algorithm.lr) is float  # type: ignore[attr-defined]
+    assert (suite.name, task.name, budget.env_steps, budget.eval_episodes) == ("toy", "one", 8, 32)
+    for part, name in (("algorithm", "fake"), ("budget", "budget")):
+        wrong = dataclasses.replace(trial, settings={**trial.settings, part: {"sise": 1}})
+        with pytest.raises(UserError, match=f"unknown field of {name} 'sise'"):
+            build(wrong)
