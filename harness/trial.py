@@ -131,6 +131,8 @@ class Loop:
             start = time.monotonic()
             self._learn()
             self.seconds += time.monotonic() - start
+            if self.env_steps >= self.budget.env_steps:
+                self._write_metrics(self.budget.env_steps)
             self._say("training")
             if self.env_steps - self.saved_at >= self.budget.checkpoint_every:
                 self._save()
@@ -214,9 +216,8 @@ class Loop:
             lambda k: self.seeds.integer("eval_env", index + k),
         )  # fmt: skip
         self._write("evaluations.csv", point, found)
-        means = self.means.take()
-        means["updates"] = self.learner.updates
-        self.folder.append("metrics.csv", ("env_steps", "metric", "value"), [(point, k, v) for k, v in means.items()])
+        if point < self.budget.env_steps:  # the last point waits for the last round's learning
+            self._write_metrics(point)
         row = (point, self.learner.updates, self.seconds)
         self.folder.append("timings.csv", ("env_steps", "updates", "seconds"), [row])
         score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
@@ -246,6 +247,11 @@ class Loop:
         path.unlink(missing_ok=True)
         self._write("final.csv", best["env_steps"], found)
         self.voice.last_eval = record.mean(found[self.task.metric])
+
+    def _write_metrics(self, point: int) -> None:
+        """Means of what was measured in training since the last row."""
+        means = {**self.means.take(), "updates": self.learner.updates}
+        self.folder.append("metrics.csv", ("env_steps", "metric", "value"), [(point, k, v) for k, v in means.items()])
 
     def _write(self, table: str, env_steps: int, found: dict[str, list[float]]) -> None:
         self.folder.append(table, *record.episode_rows(env_steps, found))

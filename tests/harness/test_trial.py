@@ -16,6 +16,7 @@ import torch
 
 from harness import checkpoint, evaluate, registry
 from harness.errors import UserError
+from harness.learner import Learner
 from harness.store import TrialFolder, load
 from harness.trial import Loop, build, run
 from harness.types import Progress, Trial
@@ -235,6 +236,39 @@ def test_train_and_greedy_numbers_have_names_of_their_own(tmp_path: Path) -> Non
     assert {"train/return", "train/length", "train/optimal", "updates", "td/loss", "td/grad_norm"} <= names
     assert not any(n.startswith(("eval", "final")) for n in names)
     assert all(math.isfinite(float(r["value"])) for r in rows(folder / "metrics.csv"))
+
+
+def numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of the k-th update is k, from 0."""
+    update = Learner.update
+
+    def numbers(self: Learner, *arguments: Any) -> dict[str, torch.Tensor]:
+        first = float(self.updates)
+        return update(self, *arguments) | {"td/loss": torch.tensor(first)}
+
+    monkeypatch.setattr(Learner, "update", numbers)
+
+
+def test_every_update_is_in_a_row_of_metrics_the_last_rounds_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round is 8 steps and 2 updates; the policy of each point is evaluated before its round is learned from."""
+    numbered(monkeypatch)
+    folder = finish(tiny(tmp_path, "vdn", env_steps=40, eval_every=8))
+    found = {(int(r["env_steps"]), r["metric"]): float(r["value"]) for r in rows(folder / "metrics.csv")}
+    assert {p: v for (p, m), v in found.items() if m == "td/loss"} == {16: 0.5, 24: 2.5, 32: 4.5, 40: 7.5}
+    assert [found[p, "updates"] for p in (0, 8, 16, 24, 32, 40)] == [0, 0, 2, 4, 6, 10]
+    assert [int(r["updates"]) for r in rows(folder / "timings.csv")] == [0, 0, 2, 4, 6, 8]  # of what was evaluated
+    assert len(found) == len(rows(folder / "metrics.csv"))  # one row a metric and point
+    assert points(folder / "metrics.csv") == points(folder / "evaluations.csv")
+
+
+def test_a_trial_of_one_round_has_its_learning_in_the_last_row(tmp_path: Path) -> None:
+    folder = finish(tiny(tmp_path, "ippo", env_steps=3, eval_every=1))
+    found = {(int(r["env_steps"]), r["metric"]): float(r["value"]) for r in rows(folder / "metrics.csv")}
+    assert {p for p, m in found if m == "actor/loss"} == {3}
+    assert {p for p, m in found if m == "train/return"} == {1}
+    assert found[3, "updates"] == json.loads((folder / "trial.json").read_text())["updates"] > 0
 
 
 def test_a_round_longer_than_the_grid_fills_every_point_it_passed(tmp_path: Path) -> None:
