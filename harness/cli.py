@@ -76,7 +76,7 @@ def run(settings: tuple[str, ...], dry_run: bool) -> None:
 
 
 def _run(made: Plan, console: Console) -> int:
-    from harness import display
+    from harness import display, tracking
     from harness.display import count
     from harness.results_table import after_run
     from harness.runner import Runner
@@ -89,8 +89,9 @@ def _run(made: Plan, console: Console) -> int:
     )
     for note in experiment.notes:
         console.print(note, style="dim")
-    with display.of(made, console) as shown:
-        outcome = Runner(made, shown).run()
+    place = Path(experiment.options.results) / experiment.name
+    with display.of(made, console) as shown, tracking.beside(experiment.options, place, shown.say) as look:
+        outcome = Runner(made, shown, between=look).run()
     console.print(after_run(made, outcome))
     return outcome.exit_code
 
@@ -102,6 +103,23 @@ def status(path: Path | None) -> None:
     from harness.results_table import latest, status_table
 
     Console(highlight=False).print(status_table(path or latest(Path("results"))))
+
+
+@main.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--tracking-uri", default="", help="As in `harness run`. Default: where it was logged last.")
+@click.option("--report", type=click.Path(path_type=Path), help="Folder of a report to log with it.")
+def track(paths: tuple[Path, ...], tracking_uri: str, report: Path | None) -> None:
+    """Bring MLflow to what the results hold: experiments run without tracking=mlflow, or while the server was down.
+
+    PATHS are folders of results; default: the experiment run last. What is there already is not logged again.
+    """
+    from harness import tracking
+    from harness.results_table import latest
+
+    tracking.check(tracking_uri)
+    for root in tracking.experiments(paths or [latest(Path("results"))]):
+        click.echo(tracking.track(root, tracking_uri, report))
 
 
 @main.command(name="list")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from harness import registry
+from harness import registry, tracking
 from harness.cdm import corrupt
 from harness.errors import UserError, unknown
 from harness.fields import build, fields_of, from_text, to_json
@@ -65,6 +65,10 @@ class Options:
     """Seconds without a sign of life after which a trial is stopped as hung."""
     max_memory: str = ""
     """Most that the replays of the trials at once may take, e.g. 8GB. Default: 80% of the machine's memory."""
+    tracking: Literal["off", "mlflow"] = "off"
+    """mlflow: log parameters, metrics and status of every trial there as well, from a process beside the runner."""
+    tracking_uri: str = ""
+    """Where: sqlite:///results/mlflow.db, http://host:5000. Default: mlflow.db beside the results."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,7 @@ def parse(arguments: Iterable[str]) -> Experiment:
     choice, options = _typed(Choice, values), _typed(Options, values)
     suite = build(suite_class, to_json(suite_class, _given(suite_class, values)), choice.suite)
     _check_name(options.name)
+    _tracking(options)
     if choice.budget not in suite.budgets:
         raise unknown(f"budget of {choice.suite}", choice.budget, suite.budgets)
     budget = dataclasses.replace(suite.budgets[choice.budget], **_given(Budget, values))
@@ -202,6 +207,13 @@ def _typed(cls: type, values: Mapping[str, str]) -> Any:
 def _check_name(name: str) -> None:
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+@-]*", name):
         raise UserError(f"name={name}: a folder's name, of letters, digits and _.+@- (the place is said by results=)")
+
+
+def _tracking(options: Options) -> None:
+    if options.tracking != "off":
+        tracking.check(options.tracking_uri)
+    elif options.tracking_uri:
+        raise UserError(f"tracking_uri={options.tracking_uri}: nothing is tracked without tracking=mlflow")
 
 
 def _distinct(key: str, names: Sequence[Any]) -> None:

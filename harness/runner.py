@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -83,9 +83,13 @@ class Outcome:
 class Runner:
     """Runs what a plan leaves to do."""
 
-    def __init__(self, plan: Plan, display: Display, target: str | None = None) -> None:
+    def __init__(
+        self, plan: Plan, display: Display, target: str | None = None, between: Callable[[], None] = lambda: None
+    ) -> None:
+        """``target`` is what children run in place of a trial; ``between`` is called at each look at them, and must
+        return at once."""
         self.options = plan.experiment.options
-        self.display, self.target = display, target
+        self.display, self.target, self.between = display, target, between
         self.queue = deque(Job(i) for i in plan.todo)
         self.elsewhere: deque[Job] = deque()
         self.slots = list(plan.slots)
@@ -108,6 +112,7 @@ class Runner:
                     self._listen()
                     self.display.tick()
             finally:
+                    self.between()
                 for process in list(self.running):
                     process.kill("the runner ended")
                     process.end()

@@ -51,11 +51,17 @@ def _selection(command: Any) -> Any:
 def report(paths: tuple[Path, ...], out: Path | None, formats: tuple[str, ...], **options: Any) -> None:
     """Compare the methods of an experiment: curves, tables, intervals, in one page.
 
-    PATHS are folders of results, pooled where that is right. Default: the experiment run last.
+    PATHS are folders of results, pooled where that is right. Default: the experiment run last. Where an experiment is
+    tracked (tracking=mlflow), the report is logged with it.
     """
+    from harness import tracking
     from harness.reporting.report import build
 
-    click.echo(build(_chosen(paths), out, formats, **options))
+    chosen = _chosen(paths)
+    made = build(chosen, out, formats, **options)
+    click.echo(made)
+    if trouble := tracking.log_report(chosen, made.parent if made.is_file() else made):
+        click.echo(trouble, err=True)
 
 
 @click.command()
