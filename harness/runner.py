@@ -19,11 +19,13 @@ from typing import Any, Protocol
 from harness import lock
 from harness.executors.local import Ending, Process
 from harness.plan import Item, Plan, status
-from harness.store import TrialFolder
+from harness.store import TrialFolder, write_atomic
 from harness.types import Progress, Trial
 
 TICK = 0.25
 """Seconds between two looks at the children."""
+RESERVE, RESERVE_BYTES = ".reserve", 64 * 1024
+"""A file beside a running trial, given up for its record when the disk is full."""
 ELSEWHERE = 2.0
 """Seconds between two looks at trials that another `harness run` holds."""
 
@@ -110,9 +112,9 @@ class Runner:
                     self.selector.select(TICK) if self.running else time.sleep(TICK)
                     self._obey()
                     self._listen()
+                    self.between()
                     self.display.tick()
             finally:
-                    self.between()
                 for process in list(self.running):
                     process.kill("the runner ended")
                     process.end()
@@ -143,6 +145,7 @@ class Runner:
         if job.handle is None:
             self.elsewhere.append(job)
             return False
+        job.folder.tidy()
         found = status(job.folder, locked=True)
         if found == "damaged":
             place = set_aside(job.folder.path)
@@ -157,6 +160,7 @@ class Runner:
         assert job.handle is not None
         job.attempts += 1
         device = self.slots.pop(0)
+        reserve(job.folder.path)
         try:
             process = Process(job.trial, device, job.handle, self.target)
         except OSError as error:  # no memory for another process, no space for its log
@@ -199,6 +203,7 @@ class Runner:
 
     def _verdict(self, job: Job, ending: Ending, seconds: float) -> None:
         self.outcome.endings[job.trial.key] = ending
+        (job.folder.path / RESERVE).unlink(missing_ok=True)
         job.release()
         self.display.ended(job.trial, ending, False, seconds)
 
@@ -215,7 +220,11 @@ class Runner:
                 trial = job.trial
                 identity = ("experiment", "suite", "task", "algorithm", "seed", "settings")
                 changed |= {k: getattr(trial, k) for k in identity} | {"engine": trial.settings["engine"]}
-            job.folder.update(**changed)
+            try:
+                job.folder.update(**changed)
+            except OSError:  # the disk is full: what was kept free for this is enough for the record
+                (job.folder.path / RESERVE).unlink(missing_ok=True)
+                job.folder.update(**changed)
         except (OSError, ValueError) as error:
             self.display.say(f"{job.trial.key}: its record can't be written: {error}")
 
@@ -251,6 +260,12 @@ class Runner:
             self.display.say(
                 f"stopping: checkpoints are being written ({len(self.running)}); Ctrl-C again ends at once"
             )
+
+
+def reserve(folder: Path) -> None:
+    """Keep space for the record of a trial that fills the disk; random bytes, so that no file system squeezes them."""
+    with contextlib.suppress(OSError):  # full already: the trial will say so
+        write_atomic(folder / RESERVE, os.urandom(RESERVE_BYTES))
 
 
 def set_aside(folder: Path) -> Path:

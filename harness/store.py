@@ -93,6 +93,11 @@ class TrialFolder:
         record.update(values)
         write_atomic(self.path / "trial.json", (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
 
+    def tidy(self) -> None:
+        """Remove what a kill in ``write_atomic`` left half-written. For whoever holds the trial's lock."""
+        for path in self.path.glob(".*.*"):
+            path.unlink(missing_ok=True)
+
     # -- tables -------------------------------------------------------------------------------------------------
 
     def append(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

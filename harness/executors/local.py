@@ -76,8 +76,9 @@ class Process:
         ours, theirs = os.pipe()
         os.set_blocking(ours, False)
         self.pipe = ours
+        life, self._life = os.pipe()  # ends with the runner, however that ends
         own = dataclasses.replace(trial, device=device.partition(":")[0])
-        job = {"trial": dataclasses.asdict(own), "parent": os.getpid(), "pipe": theirs, "path": sys.path}
+        job = {"trial": dataclasses.asdict(own), "parent": os.getpid(), "pipe": theirs, "life": life, "path": sys.path}
         job["target"] = target or TARGET
         try:
             with open(self.log, "ab") as log:
@@ -87,14 +88,16 @@ class Process:
                     stdout=log,
                     stderr=log,
                     env=environment(device),
-                    pass_fds=(theirs, handle),
+                    pass_fds=(theirs, life, handle),
                     start_new_session=True,  # Ctrl-C reaches the runner alone
                 )
         except BaseException:
             os.close(ours)
+            os.close(self._life)
             raise
         finally:
             os.close(theirs)
+            os.close(life)
         self._probe = psutil.Process(self._child.pid)
         self._send(self._child.stdin, job)
 
@@ -169,6 +172,7 @@ class Process:
         self._kill_group()
         self.listen()
         os.close(self.pipe)
+        os.close(self._life)
         if code == COMPLETE:
             return Ending("complete")
         if code == INTERRUPTED:

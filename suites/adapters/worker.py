@@ -9,8 +9,8 @@ import ctypes
 import mmap
 import os
 import signal
+import subprocess
 import sys
-import threading
 import traceback
 from multiprocessing.connection import Connection
 
@@ -21,22 +21,21 @@ from suites.adapters.single import IllegalMoment, Single, check, seed_globals
 PR_SET_PDEATHSIG = 1
 
 
-def _die_with(life: int, parent: int, signal_on_death: bool) -> None:
+def _die_with(life: int, parent: int, signal_on_death: bool) -> subprocess.Popen[bytes]:
     """End this process and whatever it started as soon as the parent is gone, however it went.
 
-    The pipe ``life`` ends when the parent does; a thread waits for that and ends the whole process group, a game server
-    included. Where the environment has no children of its own, the kernel's parent-death signal is set as well.
+    The pipe ``life`` ends when the parent does; a shell in this process's group waits for that and ends the whole
+    group, a game server included: a thread here could be kept from it by an environment that hangs in C. Where the
+    environment has no children of its own, the kernel's parent-death signal is set as well. Returns the shell.
     """
-
-    def wait() -> None:
-        os.read(life, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
+    quiet = subprocess.DEVNULL
+    shell = subprocess.Popen(["/bin/sh", "-c", "read nothing; kill -KILL 0"], stdin=life, stdout=quiet, stderr=quiet)
+    os.close(life)
     if signal_on_death and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+    return shell
 
 
 def _serve(pipe: Connection, env: Single, memory: int, name: str) -> None:
@@ -71,7 +70,8 @@ def main(arguments: list[str]) -> None:
     try:
         path, name, own_children = pipe.recv()
         sys.path[:] = path
-        _die_with(life, parent, not own_children)
+    shell: subprocess.Popen[bytes] | None = None
+        shell = _die_with(life, parent, not own_children)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes its environments
         make = pipe.recv()
         env = make()
@@ -92,8 +92,10 @@ def main(arguments: list[str]) -> None:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            # Itself included: whatever the environment started and did not end must not be left behind, and the thread
-            # that waits for the parent's end may come too late once this one has seen it.
+            if shell is not None:
+                shell.kill()
+                shell.wait()
+            # Itself included: whatever the environment started and did not end must not be left behind.
             os.killpg(0, signal.SIGKILL)
 
 

@@ -17,7 +17,7 @@ import pytest
 from harness.config import parse
 from harness.executors.local import Ending, environment
 from harness.plan import Plan, make
-from harness.runner import Outcome, Runner, set_aside
+from harness.runner import RESERVE, Outcome, Runner, set_aside
 from harness.store import TrialFolder, load
 from harness.types import Progress, Trial
 
@@ -93,7 +93,7 @@ def gone(pid: int, within: float = 30.0) -> bool:
 
 
 def test_each_kind_of_failure_costs_only_itself_and_is_said_in_words(go: Go) -> None:
-    kinds = ("raise", "refuse", "segfault", "sigkill", "exit", "memory", "disk", "ok")
+    kinds = ("raise", "refuse", "segfault", "sigkill", "exit", "memory", "allocate", "tensor", "disk", "ok")
     plan, outcome, _ = go(*kinds)
     found = dict(zip(kinds, endings(plan, outcome), strict=True))
     assert {k: e.status for k, e in found.items()} == {**dict.fromkeys(kinds, "failed"), "ok": "complete"}
@@ -103,6 +103,8 @@ def test_each_kind_of_failure_costs_only_itself_and_is_said_in_words(go: Go) -> 
     assert found["sigkill"].reason.startswith("killed from outside (SIGKILL)")
     assert found["exit"].reason.startswith("the process ended with exit code 7")
     assert found["memory"].reason == "out of memory"
+    assert found["allocate"].reason == "out of memory"
+    assert found["tensor"].reason.startswith("out of memory: ")
     assert found["disk"].reason.startswith("no space left on the disk")
     assert 'raise ValueError("the sky is' in found["raise"].traceback
     assert "string_at" in found["segfault"].traceback  # where it was, from the log
@@ -115,7 +117,7 @@ def test_each_kind_of_failure_costs_only_itself_and_is_said_in_words(go: Go) -> 
         assert kept["settings"]["algorithm"]["behaviour"] == kind  # type: ignore[index]
     assert "the sky is" in (TrialFolder.of(plan.items[0].trial).path / "log.txt").read_text()
     trials = load(plan.experiment.options.results).trials
-    assert sorted(trials["status"]) == ["complete"] + ["failed"] * 7
+    assert sorted(trials["status"]) == ["complete"] + ["failed"] * (len(kinds) - 1)
 
 
 def test_a_failed_trial_is_tried_again_and_a_hopeless_one_is_not(go: Go) -> None:
@@ -128,6 +130,32 @@ def test_a_failed_trial_is_tried_again_and_a_hopeless_one_is_not(go: Go) -> None
     assert not record(plan, 0)["reason"]
     assert ("again", 0) in display.events
     assert display.heard
+
+
+def test_each_kind_of_failure_is_tried_again_and_kept_in_the_record(go: Go) -> None:
+    kinds = ("raise", "segfault", "sigkill", "exit", "allocate", "disk")
+    plan, outcome, display = go(*(f"{kind} once" for kind in kinds), retries=1)
+    assert [e.status for e in endings(plan, outcome)] == ["complete"] * len(kinds)
+    assert outcome.exit_code == 0
+    said = (
+        "ValueError: ",
+        "segmentation fault",
+        "killed from outside",
+        "the process ended",
+        "out of memory",
+        "no space",
+    )
+    for k, words in enumerate(said):
+        (reason,) = record(plan, k)["failures"]  # type: ignore[misc,attr-defined]
+        assert reason.startswith(words)
+        assert display.events.count(("again", k)) == 1
+        assert not (TrialFolder.of(plan.items[k].trial).path / RESERVE).exists()
+
+
+def test_a_hung_trial_is_tried_again(go: Go) -> None:
+    plan, outcome, _ = go("hang once", retries=1, stall_timeout=8)
+    assert endings(plan, outcome)[0].status == "complete"
+    assert record(plan, 0)["failures"] == ["no sign of life for 8 s (stall_timeout); stopped"]
 
 
 def test_a_hung_trial_is_stopped_and_says_where_it_hung(go: Go) -> None:

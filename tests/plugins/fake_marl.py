@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -24,17 +25,25 @@ from harness.types import Discrete, Progress, Spec, Trial
 Behaviour = Literal[
     "ok",
     "raise",
-    "raise once",
     "refuse",
     "segfault",
     "sigkill",
     "exit",
     "hang",
     "memory",
+    "allocate",
+    "tensor",
     "disk",
     "slow",
     "children",
     "deaf",
+    "raise once",
+    "segfault once",
+    "sigkill once",
+    "exit once",
+    "hang once",
+    "allocate once",
+    "disk once",
 ]
 
 
@@ -136,10 +145,19 @@ def run(trial: Trial, tell: Callable[[Progress], None], stopping: Callable[[], b
     return "complete"
 
 
+def exhaust() -> None:
+    """Ask for more memory than this process may have, until there is none."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+    hoard = []
+    while True:
+        hoard.append(bytearray(8 << 20))
+
+
 def misbehave(how: str, folder: Path) -> None:
-    """Fail as ``how`` says."""
-    if how == "raise once":
-        how = "raise" if len((folder / "visits").read_text().split()) == 1 else "ok"
+    """Fail as ``how`` says; "... once" at the trial's first attempt only."""
+    if how.endswith(" once"):
+        how = how.removesuffix(" once") if len((folder / "visits").read_text().split()) == 1 else "ok"
     if how == "raise":
         raise ValueError("the sky is\nfalling")
     if how == "refuse":
@@ -152,6 +170,12 @@ def misbehave(how: str, folder: Path) -> None:
         os._exit(7)
     if how == "memory":
         raise MemoryError
+    if how == "allocate":
+        exhaust()
+    if how == "tensor":
+        import torch
+
+        torch.empty(1 << 60)
     if how == "disk":
         raise OSError(errno.ENOSPC, "No space left on device")
     if how == "children":

@@ -233,14 +233,15 @@ from suites.adapters.subprocess import Subprocess
 env = Subprocess(partial(Misbehaving, {plan!r}), 2, torch.device("cpu"), "standin", own_children={children})
 env.reset(0)
 print(*[w._process.pid for w in env._workers], flush=True)
+env.step(torch.zeros(2, 2, dtype=torch.int64))
 time.sleep(1000)
 """
 
 
 @pytest.mark.parametrize("children", [False, True])
-def test_nothing_outlives_a_killed_parent(plan: Path, children: bool) -> None:
-    if children:
-        plan.write_text("child reset")
+@pytest.mark.parametrize("stuck", [False, True])
+def test_nothing_outlives_a_killed_parent(plan: Path, children: bool, stuck: bool) -> None:
+    plan.write_text("child reset\n" * children + "stuck 1\n" * stuck)
     code = PARENT.format(standins=str(STANDINS), plan=str(plan), children=children)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -248,6 +249,10 @@ def test_nothing_outlives_a_killed_parent(plan: Path, children: bool) -> None:
         assert len(left) == 2
         if children:
             left.append(int(plan.with_suffix(".child").read_text()))
+        if stuck:
+            deadline = time.monotonic() + 30
+            while not plan.with_suffix(".stuck_1").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
         parent.kill()
     deadline = time.monotonic() + 10
     while any(alive(pid) for pid in left) and time.monotonic() < deadline:

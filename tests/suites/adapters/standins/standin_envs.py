@@ -6,6 +6,7 @@ the environment that takes its place behaves. Nothing here imports torch.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -77,6 +78,8 @@ class Misbehaving:
             os._exit(7)
         if what == "hang":
             time.sleep(1000)
+        if what == "stuck":
+            ctypes.PyDLL(None).sleep(1000)  # in C, with the interpreter's lock: no thread runs
         if what == "child":
             self._child = subprocess.Popen(["sleep", "1000"])
             file.with_suffix(".child").write_text(str(self._child.pid))
