@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: printed as one line, exit code 2."""
+"""Errors that say all in one line: the user's to mend (exit code 2), and a trial that cannot go on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from collections.abc import Iterable
 
 class UserError(Exception):
     """One clear line: what is wrong, where, and the nearest right thing."""
+
+
+class Diverged(Exception):
+    """A trial in which something is no longer finite: what, and at which environment step.
+
+    It fails for good. Another attempt would repeat it, and where it did not, only the lucky attempts would count.
+    """
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ class Learner:
         """Gradient steps of the first loss so far."""
         self.episodes = 0
         self._copied = 0
+        self._worst: list[Tensor | None] = [None] * len(self.losses)  # [2]: greatest |value| and gradient norm
 
     def update(self, batch: Batch, progress: float, rng: torch.Generator, order: torch.Generator) -> dict[str, Tensor]:
         """One pass of every loss over ``batch``. Returns each metric's mean over its gradient steps.
@@ -43,11 +45,15 @@ class Learner:
             if loss.anneal:
                 for group in optimiser.param_groups:
                     group["lr"] = loss.lr * (1 - progress)
+            values: list[Tensor] = []
             found: list[dict[str, Tensor]] = []
             for _ in range(loss.epochs):
                 for part in split(batch, loss.minibatches, order):
-                    found.append(self._step(loss, optimiser, params, part, rng))
+                    value, seen = self._step(loss, optimiser, params, part, rng)
+                    values.append(value)
+                    found.append(seen)
                     self.updates += k == 0
+            self._watch(k, values, [f["grad_norm"] for f in found])
             metrics |= {f"{loss.name}/{m}": torch.stack([f[m] for f in found]).mean() for m in found[0]}
         self._soft_targets()
         return metrics
@@ -59,13 +65,43 @@ class Learner:
         params: list[nn.Parameter],
         batch: Batch,
         rng: torch.Generator,
-    ) -> dict[str, Tensor]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         value, metrics = loss.of(self.net, self.target, batch, rng)
         optimiser.zero_grad(set_to_none=True)
         value.backward(inputs=params)  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(params, loss.clip, foreach=True)
         optimiser.step()
-        return {name: m.detach() for name, m in metrics.items()} | {"grad_norm": norm}
+        return value.detach(), {name: m.detach() for name, m in metrics.items()} | {"grad_norm": norm}
+
+    # -- divergence -----------------------------------------------------------------------------------------------
+
+    def _watch(self, k: int, values: list[Tensor], norms: list[Tensor]) -> None:
+        """Keep the worst that the ``k``-th loss has shown, on the device: a maximum lets neither NaN nor inf go."""
+        worst = torch.stack([*values, *norms]).view(2, -1).abs().amax(1)
+        before = self._worst[k]
+        self._worst[k] = worst if before is None else torch.maximum(before, worst)
+
+    @torch.no_grad()
+    def trouble(self) -> str | None:
+        """What is no longer finite, in words: "loss td is NaN"; None while all is well.
+
+        A loss or its gradient at any update since this was last asked, or a network's parameters now. It waits for the
+        device once, so it is for every round, not for every update.
+        """
+        looked: dict[str, Tensor] = {}
+        for k, loss in enumerate(self.losses):
+            if (worst := self._worst[k]) is not None:
+                looked[f"loss {loss.name}"], looked[f"the gradient of loss {loss.name}"] = worst.unbind()
+                self._worst[k] = None
+        for name, child in self.net.items():
+            parameters: list[Tensor] = list(child.parameters())
+            if parameters:
+                norms = torch._foreach_norm(parameters)
+                looked[f"a parameter of network {name}"] = torch.stack(list(norms)).amax()
+        for what, size in zip(looked, torch.stack([x.float() for x in looked.values()]).tolist(), strict=True):
+            if not math.isfinite(size):
+                return f"{what} is {'NaN' if math.isnan(size) else 'infinite'}"
+        return None
 
     # -- targets --------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,17 @@ def episode_rows(env_steps: int, found: Mapping[str, list[float]]) -> tuple[tupl
     return ("env_steps", "episode", *found), [(env_steps, k, *map(_exact, values)) for k, values in episodes]
 
 
+def trouble(found: Mapping[str, list[float]], metrics: tuple[str, ...]) -> str | None:
+    """Which of ``metrics`` is not finite, in words: "return is NaN in 3 of 32"; None while all is well."""
+    for metric in metrics:
+        values = found.get(metric, [])
+        if wrong := [x for x in values if not math.isfinite(x)]:
+            return (
+                f"{metric} is {'NaN' if any(map(math.isnan, wrong)) else 'infinite'} in {len(wrong)} of {len(values)}"
+            )
+    return None
+
+
 def mean(values: list[float]) -> float:
     """Exactly rounded, whatever the order."""
     return math.fsum(values) / len(values)

@@ -14,6 +14,7 @@ from torch import nn
 from harness import checkpoint, evaluate, fields, record, registry
 from harness.algorithm import Algorithm
 from harness.collect import Episodes, episodes
+from harness.errors import Diverged
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
 from harness.replay import Replay
@@ -104,7 +105,7 @@ class Loop:
         self.diagnostics = self._diagnostics() if trial.settings.get("cdm") else None
         self.means = Means()
         self.seconds = self.eval_seconds = 0.0
-        self.best: dict[str, Any] = {"score": -math.inf, "return": -math.inf, "env_steps": 0}
+        self.best: dict[str, Any] = {}  # score, return and env_steps of the best evaluation
         self._best_net: dict[str, Any] = {}
         self.saved_at = 0
         self._parts: checkpoint.Parts = []
@@ -118,7 +119,17 @@ class Loop:
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def run(self, stopping: Callable[[], bool]) -> str:
-        """Everything from where the trial stands to its end."""
+        """Everything from where the trial stands to its end. Raises ``Diverged`` when a number is no longer finite."""
+        try:
+            return self._run(stopping)
+        except Diverged:
+            self.folder.update(**self._costs())
+            raise
+        except Exception as error:  # a sampler refuses NaN before anybody has looked
+            self._check(error)
+            raise
+
+    def _run(self, stopping: Callable[[], bool]) -> str:
         resumed = self._resume()
         self._record(resumed)
         if not resumed:
@@ -130,6 +141,7 @@ class Loop:
             self._evaluate_due()  # the policy in force at each point of the grid: not yet moved by this round's data
             start = time.monotonic()
             self._learn()
+            self._check()
             self.seconds += time.monotonic() - start
             if self.env_steps >= self.budget.env_steps:
                 self._write_metrics(self.budget.env_steps)
@@ -156,6 +168,7 @@ class Loop:
         assert batch is not None
         self.rounds += 1
         self.env_steps += int(result.length.sum())
+        self._measured({"return": result.returns.tolist()}, "training", self.env_steps)
         self.means.add({f"train/{name}": value for name, value in self._train_metrics(result).items()})
         if self.replay is None:
             self.batch = batch
@@ -220,9 +233,10 @@ class Loop:
             self._write_metrics(point)
         row = (point, self.learner.updates, self.seconds)
         self.folder.append("timings.csv", ("env_steps", "updates", "seconds"), [row])
+        self._measured(found, "evaluation", point)
         score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
         self.voice.last_eval = score
-        if (score, returns) > (self.best["score"], self.best["return"]):
+        if not self.best or (score, returns) > (self.best["score"], self.best["return"]):
             self.best = {"score": score, "return": returns, "env_steps": point}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
             checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)
@@ -246,7 +260,18 @@ class Loop:
         path = self.folder.path / "final.csv"
         path.unlink(missing_ok=True)
         self._write("final.csv", best["env_steps"], found)
+        self._measured(found, "final", best["env_steps"])
         self.voice.last_eval = record.mean(found[self.task.metric])
+
+    def _check(self, cause: Exception | None = None) -> None:
+        """Raise ``Diverged`` when a loss, a gradient or a parameter is not finite; asked once a round."""
+        if trouble := self.learner.trouble():
+            raise Diverged(f"{self.trial.algorithm}: {trouble} at env step {self.env_steps:,}") from cause
+
+    def _measured(self, found: dict[str, list[float]], which: str, env_steps: int) -> None:
+        """Raise ``Diverged`` when the return of an episode, or what it is scored by, is not finite."""
+        if trouble := record.trouble(found, ("return", self.task.metric)):
+            raise Diverged(f"{self.trial.algorithm}: {trouble} {which} episodes at env step {env_steps:,}")
 
     def _write_metrics(self, point: int) -> None:
         """Means of what was measured in training since the last row."""
@@ -266,7 +291,7 @@ class Loop:
         times = (self.seconds, self.eval_seconds)
         used = record.costs(self.learner, self.env, self.device, self.env_steps, self.transitions, times)
         measured = {} if self.diagnostics is None else {"cdm_seconds": self.diagnostics.seconds}
-        return {**used, "best": self.best, **measured}
+        return {**used, "best": self.best or None, **measured}
 
     def _save(self) -> None:
         self.saved_at = self.env_steps

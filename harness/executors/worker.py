@@ -9,10 +9,8 @@ import faulthandler
 import json
 import os
 import pkgutil
-import re
 import resource
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -20,8 +18,10 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
+from harness.errors import Diverged, UserError
+
 COMPLETE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 3
-"""Exit codes. REFUSED is a ``UserError``: trying again would change nothing."""
+"""Exit codes. REFUSED is a ``UserError`` or ``Diverged``, whose line says all: trying again would change nothing."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -35,22 +35,6 @@ def die_with_parent(parent: int) -> None:
 
 class Pipe:
     """Lines of JSON to the runner. Progress is dropped rather than waited for; a failure is waited for."""
-def die_together(life: int) -> subprocess.Popen[bytes]:
-    """Have this process's group killed when the pipe ``life`` ends, which is when the runner is gone.
-
-    The kernel's signal above reaches this process alone; a shell in its group, which nothing here can block, waits for
-    the processes that a suite or a library may have started. Returns the shell.
-    """
-    shell = subprocess.Popen(
-        ["/bin/sh", "-c", "read nothing; kill -KILL 0"],
-        stdin=life,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(life)
-    return shell
-
-
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -94,24 +78,19 @@ class Stop:
 
 def reason_of(error: BaseException) -> str:
     """A failure in words, one line."""
-_NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|RESOURCE_EXHAUSTED|Out of memory")
-"""As torch, the system, C++ and XLA say it, in errors of no type of its own."""
-
-
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _NO_MEMORY.search(text):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return f"out of memory: {text}" if text else "out of memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk: {text}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Run ``job``: {"trial", "parent", "pipe", "life", "target"}; ends the process with one of the exit codes above."""
+    """Run ``job``: {"trial", "parent", "pipe", "target"}; ends the process with one of the exit codes above."""
     die_with_parent(job["parent"])
     stop, pipe = Stop(), Pipe(job["pipe"])
     faulthandler.enable()
-    shell = die_together(job["life"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the runner asks a hung trial where it hangs
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -123,8 +102,6 @@ def main(job: Mapping[str, Any]) -> None:
     sys.stderr.flush()
     os._exit(code)  # no atexit handler of a library may hang or change what is done
 
-    shell.kill()
-    shell.wait()
 
 def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
     import torch
@@ -150,7 +127,7 @@ def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
 
 def _failed(job: Mapping[str, Any], error: BaseException, pipe: Pipe) -> int:
     reason, trace = reason_of(error), traceback.format_exc()
-    refused = type(error).__name__ == "UserError"
+    refused = isinstance(error, UserError | Diverged)
     if refused:
         reason, trace = str(error), ""
     with contextlib.suppress(OSError):

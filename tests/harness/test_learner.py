@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -132,6 +133,55 @@ def test_adam_and_rmsprop_are_as_published() -> None:
         v = 0.99 * v + 0.01 * g * g
         a -= 0.1 * g / (math.sqrt(v) + 1e-2)
         assert found == pytest.approx(a, rel=1e-4)
+
+
+# -- divergence -----------------------------------------------------------------------------------------------------
+
+
+def spoilt(learner: Learner, at_step: int, how: Any) -> None:
+    """Have the loss of step ``at_step`` (from 0) spoilt by ``how``."""
+    (loss,), count = learner.losses, [0]
+
+    def of(*arguments: Any) -> Any:
+        value, metrics = loss.of(*arguments)
+        count[0] += 1
+        return (how(value) if count[0] == at_step + 1 else value), metrics
+
+    learner.losses = (dataclasses.replace(loss, of=of),)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda x: x + float("nan"), "loss l is NaN"),
+        (lambda x: x + float("inf"), "loss l is infinite"),
+        (lambda x: x - float("inf"), "loss l is infinite"),
+        (lambda x: (x - x.detach()).sqrt(), "the gradient of loss l is infinite"),
+        (lambda x: (x - x.detach()).abs().sqrt(), "the gradient of loss l is NaN"),
+        (lambda x: x, None),
+    ],
+)
+@pytest.mark.parametrize("at_step", [0, 3, 5])
+def test_a_loss_or_gradient_that_was_not_finite_once_is_told_when_asked(at_step: int, how: Any, words: Any) -> None:
+    """Whichever of six steps it was, and although the numbers after it may be finite again."""
+    learner, _ = learner_of({"name": "l", "trains": ("a",), "epochs": 3, "minibatches": 1})
+    spoilt(learner, at_step, how)
+    update(learner, 2)
+    if words and "gradient" in words and at_step < 5:
+        words = "loss l is NaN"  # it has broken the parameters, and the loss of the steps that followed
+    assert learner.trouble() == words
+    for name in "ab":
+        nn.init.constant_(learner.net[name].weight, 0.5)
+    assert learner.trouble() is None  # told once
+
+
+def test_a_parameter_that_is_not_finite_is_told_with_its_network() -> None:
+    learner, _ = learner_of({"name": "l", "trains": ("a",)})
+    assert learner.trouble() is None
+    nn.init.constant_(learner.net["b"].weight, float("nan"))
+    assert learner.trouble() == "a parameter of network b is NaN"
+    nn.init.constant_(learner.net["b"].weight, float("inf"))
+    assert learner.trouble() == "a parameter of network b is infinite"
 
 
 # -- target networks ------------------------------------------------------------------------------------------------

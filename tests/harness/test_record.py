@@ -34,6 +34,15 @@ def test_rows_are_exact_one_an_episode(tmp_path: Path) -> None:
     assert text == "env_steps,episode,return,length\n40,0,1,2\n40,1,0.30000000000000004,3\n"
 
 
+def test_what_is_not_finite_is_counted_in_words() -> None:
+    nan, inf = float("nan"), float("inf")
+    found = {"return": [1.0, 2.0], "won": [nan, 1.0, inf], "lost": [-inf]}
+    assert record.trouble(found, ("return",)) is None
+    assert record.trouble(found, ("return", "won")) == "won is NaN in 2 of 3"
+    assert record.trouble(found, ("lost",)) == "lost is infinite in 1 of 1"
+    assert record.trouble(found, ("drawn",)) is None
+
+
 def test_a_mean_does_not_depend_on_the_order() -> None:
     assert record.mean([1e16, 1.0, -1e16]) == record.mean([1e16, -1e16, 1.0]) == 1 / 3
 

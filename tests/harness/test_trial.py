@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from harness import checkpoint, evaluate, registry
-from harness.errors import UserError
+from harness.errors import Diverged, UserError
 from harness.learner import Learner
 from harness.store import TrialFolder, load
 from harness.trial import Loop, build, run
@@ -322,6 +323,108 @@ def test_training_evaluation_and_final_environments_are_never_seeded_alike(
     finish(tiny(tmp_path, "vdn", eval_episodes=40, final_episodes=70))
     assert len(used) == 15 + 4 * 2 + 3  # training rounds, evaluations of two rounds, three rounds of the final
     assert len(set(used)) == len(used)
+
+
+# -- divergence -------------------------------------------------------------------------------------------------------
+
+
+def failed(trial: Trial) -> tuple[str, Path, dict[str, Any]]:
+    """Run it to its failure: the reason, the folder, the record."""
+    with pytest.raises(Diverged) as error:
+        run(trial, lambda p: None, lambda: False)
+    folder = TrialFolder.of(trial)
+    found = folder.record()
+    assert found is not None
+    json.loads((folder.path / "trial.json").read_text(), parse_constant=pytest.fail)  # JSON has no NaN
+    return str(error.value), folder.path, found
+
+
+@EACH
+def test_parameters_that_are_not_finite_end_the_trial_with_a_reason(tmp_path: Path, name: str, kind: str) -> None:
+    """Whatever the method would make of NaN by itself: a sampler's error, or a policy that looks like one."""
+    trial = tiny(tmp_path, name, kind, env_steps=240)
+    learn = Loop._learn
+
+    def spoil(self: Loop) -> None:
+        learn(self)
+        if self.env_steps >= 100 and self.learner.updates:
+            with torch.no_grad():
+                for p in self.learner.parameters[-1]:
+                    p.fill_(float("nan"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "_learn", spoil)
+        reason, folder, kept = failed(trial)
+    assert re.fullmatch(rf"{name}: a parameter of network \w+ is NaN at env step 1\d\d", reason)
+    assert points(folder / "evaluations.csv") == [0, 40, 80]  # what was measured stays
+    assert kept["env_steps"] >= 100
+    assert kept["best"]["env_steps"] in (0, 40, 80)
+    assert not (folder / "final.csv").exists()
+
+
+@SOME
+def test_a_loss_that_is_not_finite_ends_the_trial_with_a_reason(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls, made = registry.algorithm(name), registry.algorithm(name)().losses()[0].name
+    losses = cls.losses
+
+    def spoilt(self: Any) -> Any:
+        first, *rest = losses(self)
+
+        def of(*arguments: Any) -> Any:
+            value, metrics = first.of(*arguments)
+            return value * float("nan"), metrics
+
+        return dataclasses.replace(first, of=of), *rest
+
+    monkeypatch.setattr(cls, "losses", spoilt)
+    reason, folder, kept = failed(tiny(tmp_path, name))
+    assert re.fullmatch(rf"{name}: loss {made} is NaN at env step \d+", reason)
+    assert kept["updates"] > 0
+    assert 0 in points(folder / "evaluations.csv")
+
+
+@pytest.mark.parametrize(("value", "word"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite")])
+@pytest.mark.parametrize("at", [0, 40, 120])
+def test_an_evaluation_that_is_not_finite_ends_the_trial_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, value: float, word: str
+) -> None:
+    """Found elsewhere: no best policy was kept, and the final evaluation failed to find its file."""
+
+    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
+        score = [1.0] * count if env_steps < at else [1.0, value, value, *[1.0] * (count - 3)]
+        return {"return": score, "length": [2.0] * count, "optimal": [0.0] * count}
+
+    monkeypatch.setattr(evaluate, "run", scripted)
+    reason, folder, kept = failed(tiny(tmp_path, "vdn"))
+    assert reason == f"vdn: return is {word} in 2 of 4 evaluation episodes at env step {at}"
+    assert points(folder / "evaluations.csv") == [p for p in (0, 40, 80, 120) if p <= at]
+    assert kept["best"] == (None if at == 0 else {"score": 1.0, "return": 1.0, "env_steps": 0})
+
+
+def test_a_reward_that_is_not_finite_is_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from suites.matrix.env import MatrixEnv
+
+    step, steps = MatrixEnv.step, [0]
+
+    def broken(self: Any, action: Any) -> Any:
+        steps[0] += 1
+        after = step(self, action)
+        return after._replace(reward=after.reward * float("nan")) if steps[0] == 4 else after
+
+    monkeypatch.setattr(MatrixEnv, "step", broken)
+    reason, _, _ = failed(tiny(tmp_path, "vdn"))  # two steps of evaluation, then the first training round
+    assert reason == "vdn: return is NaN in 4 of 4 training episodes at env step 8"
+
+
+def test_any_other_error_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Loop) -> None:
+        raise RuntimeError("a cable was pulled")
+
+    monkeypatch.setattr(Loop, "_learn", broken)
+    with pytest.raises(RuntimeError, match=r"^a cable was pulled$"):
+        run(tiny(tmp_path, "vdn"), lambda p: None, lambda: False)
 
 
 # -- from settings ----------------------------------------------------------------------------------------------------
