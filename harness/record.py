@@ -44,7 +44,8 @@ def costs(learner: Learner, env: VecEnv, device: torch.device, env_steps: int, t
           seconds: tuple[float, float]) -> dict[str, Any]:  # fmt: skip
     """What trial.json holds of what was used so far.
 
-    ``transitions`` were learned from in all; ``seconds`` of training and of evaluation.
+    ``transitions`` went through the gradient steps of the first loss, each as often as it was used again; ``seconds``
+    of training and of evaluation.
     """
     training, evaluation = seconds
     return {

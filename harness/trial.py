@@ -200,7 +200,7 @@ class Loop:
 
     def _update(self, batch: Any, progress: float) -> None:
         metrics = self.learner.update(batch, progress, self.rng["learning"], self.rng["replay"])
-        self.transitions += int(batch.mask.sum())
+        self.transitions += int(batch.mask.sum()) * self.learner.losses[0].epochs
         self.means.add(metrics)
 
     # -- measuring ------------------------------------------------------------------------------------------------

@@ -286,6 +286,13 @@ def test_environment_steps_are_counted_without_idle_ones(tmp_path: Path) -> None
     assert record["samples_per_update"] == 4 * 2
 
 
+def test_samples_per_update_are_those_that_a_gradient_step_sees(tmp_path: Path) -> None:
+    """PPO's passes use the same steps again: two passes in two parts over 4 episodes of 2 steps are 4 updates of 4."""
+    record = json.loads((finish(tiny(tmp_path, "ippo", env_steps=40)) / "trial.json").read_text())
+    assert record["updates"] == 5 * 4
+    assert record["samples_per_update"] == 4
+
+
 def test_the_final_is_the_best_policy_on_fresh_episodes_never_the_maximum_of_the_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
