@@ -9,8 +9,10 @@ import faulthandler
 import json
 import os
 import pkgutil
+import re
 import resource
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -35,6 +37,22 @@ def die_with_parent(parent: int) -> None:
 
 class Pipe:
     """Lines of JSON to the runner. Progress is dropped rather than waited for; a failure is waited for."""
+def die_together(life: int) -> subprocess.Popen[bytes]:
+    """Have this process's group killed when the pipe ``life`` ends, which is when the runner is gone.
+
+    The kernel's signal above reaches this process alone; a shell in its group, which nothing here can block, waits for
+    the processes that a suite or a library may have started. Returns the shell.
+    """
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", "read nothing; kill -KILL 0"],
+        stdin=life,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(life)
+    return shell
+
+
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -78,19 +96,24 @@ class Stop:
 
 def reason_of(error: BaseException) -> str:
     """A failure in words, one line."""
+_NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|RESOURCE_EXHAUSTED|Out of memory")
+"""As torch, the system, C++ and XLA say it, in errors of no type of its own."""
+
+
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _NO_MEMORY.search(text):
         return f"out of memory: {text}" if text else "out of memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"no space left on the disk: {text}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Run ``job``: {"trial", "parent", "pipe", "target"}; ends the process with one of the exit codes above."""
+    """Run ``job``: {"trial", "parent", "pipe", "life", "target"}; ends the process with one of the exit codes above."""
     die_with_parent(job["parent"])
     stop, pipe = Stop(), Pipe(job["pipe"])
     faulthandler.enable()
+    shell = die_together(job["life"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the runner asks a hung trial where it hangs
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -102,6 +125,8 @@ def main(job: Mapping[str, Any]) -> None:
     sys.stderr.flush()
     os._exit(code)  # no atexit handler of a library may hang or change what is done
 
+    shell.kill()
+    shell.wait()
 
 def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
     import torch
