@@ -65,6 +65,10 @@ class VecEnv(Protocol):
 
     Optional: ``record() -> dict[str, Any]``, JSON values about the episodes begun so far that a reader of the results
     must know (a known defect's count, say), kept with the trial.
+
+    Optional: ``scene(index: int, action: Tensor) -> harness.scene.Scene | None``, what environment ``index`` looks like
+    now, for ``harness replay``; ``action`` [N] int64 | [N,U] float32 is what its agents have chosen at this moment, or
+    the last they did once its episode is over. None: this one cannot be drawn. It changes nothing in the environment.
     """
 
     spec: Spec

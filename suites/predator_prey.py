@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harness.errors import UserError, unknown
+from harness.scene import Circle, Line, Scene
 from harness.seeds import reseed
 from harness.suite import Budget, Task
 from harness.types import Continuous, Spec, Step
@@ -193,8 +194,40 @@ class PredatorPreyEnv:
         """The present moment, for diagnostics and scripted policies."""
         return self._world
 
+    def scene(self, index: int, action: Tensor) -> Scene:
+        """Environment ``index``: predators with their force ``action`` [P,2] as an arrow, prey, obstacles."""
+        return _scene(self._physics, self._world, index, action, self._t == EPISODE_LIMIT)
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _scene(physics: Physics, world: World, index: int, action: Tensor, over: bool) -> Scene:
+    """One world; an arrow of half a length unit is full force along one axis. Prey that is touched is purple."""
+    p, first = physics.predators, physics.landmarks + physics.predators
+    bodies, landmarks = world.pos[:, index].T.tolist(), world.landmark[:, index].T.tolist()
+    caught = (world.distance[index, :p, first:] < _TOUCH).cpu()
+    force = action.clamp(-1, 1).tolist()
+    shapes: list[Circle | Line] = [Circle(x, y, LANDMARK_SIZE, "grey", faded=True) for x, y in landmarks]
+    for k, (x, y) in enumerate(bodies[p:]):
+        shapes.append(Circle(x, y, PREY_SIZE, "purple" if caught[:, k].any() else "green", str(k)))
+    for k, (x, y) in enumerate(bodies[:p]):
+        if not over:
+            shapes.append(Line(x, y, x + 0.5 * force[k][0], y + 0.5 * force[k][1], "orange", arrow=True))
+        shapes.append(Circle(x, y, PREDATOR_SIZE, "blue", str(k)))
+    nearest = world.distance[index, :p, first:].min(-1).values.tolist()
+    rows = tuple(
+        (
+            f"predator {k}",
+            f"{nearest[k]:.2f}",
+            "" if over else f"{force[k][0]:+.2f}, {force[k][1]:+.2f}",
+            ", ".join(f"prey {j}" for j in caught[k].nonzero().flatten().tolist()),
+        )
+        for k in range(p)
+    )
+    note = "blue: predators with their force, green: prey (purple when caught), grey: obstacles"
+    columns = ("agent", "nearest prey", "force", "catches")
+    return Scene((-1.0, -1.0, 1.0, 1.0), tuple(shapes), columns, rows, (note,))
 
 
 def spec_of(physics: Physics) -> Spec:

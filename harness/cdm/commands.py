@@ -48,7 +48,8 @@ def diagnose(path: Path, every: str, control: Path | None, again: bool, device: 
     """
     import torch
 
-    from harness.cdm import saved
+    from harness import saved
+    from harness.cdm import saved as measured
     from harness.cdm.measure import Options
     from harness.errors import UserError
 
@@ -63,7 +64,7 @@ def diagnose(path: Path, every: str, control: Path | None, again: bool, device: 
         try:
             opened = saved.opened(folder, device)
             count = 0
-            for name, found in saved.diagnose(opened, options, every, again):
+            for name, found in measured.diagnose(opened, options, every, again):
                 count += 1
                 _say(name, found)
             if not count:
@@ -92,16 +93,17 @@ def _say(name: str, found: Any) -> None:
 
 
 def _amplification(path: Path, control: Path, episodes: int, device: str) -> None:
-    from harness.cdm import saved
+    from harness import saved
+    from harness.cdm import saved as measured
     from harness.errors import UserError
 
-    controls = {saved.identity(s): s for s in (saved.opened(f, device) for f in saved.find(control))}
+    controls = {measured.identity(s): s for s in (saved.opened(f, device) for f in saved.find(control))}
     for folder in saved.find(path):
         harmed = saved.opened(folder, device)
-        partner = controls.get(saved.identity(harmed))
+        partner = controls.get(measured.identity(harmed))
         if partner is None:
             raise UserError(f"{folder.path}: no trial of the same suite, task, method and seed below {control}")
-        values = saved.amplification(harmed, partner, episodes)
+        values = measured.amplification(harmed, partner, episodes)
         click.echo(f"{folder.path}")
         click.echo("  " + ", ".join(f"{metric.partition('/')[2]} {v:.3g}" for metric, v in values.items()))
 

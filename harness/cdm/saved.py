@@ -2,95 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
-from harness import checkpoint, trial
 from harness.cdm import corrupt, play
 from harness.cdm.definitions import COLUMNS
 from harness.cdm.measure import Measurement, Options, measure
 from harness.errors import UserError
-from harness.learner import Learner
-from harness.seeds import Seeds
-from harness.store import TrialFolder, folders, read_table, write_atomic
-from harness.suite import Suite, VecEnv
-from harness.types import Trial
+from harness.saved import Saved, teams
+from harness.store import TrialFolder, read_table, write_atomic
 
-ENVS = 32
-"""Most environments at once."""
 OWN_INDEX = 1_000_000
 """Of the diagnostics' random stream: those of a trial's own evaluations are smaller."""
-
-
-@dataclass
-class Saved:
-    """One trial's folder, opened."""
-
-    folder: TrialFolder
-    trial: Trial
-    suite: Suite
-    env: VecEnv
-
-    @property
-    def seeds(self) -> Seeds:
-        """The trial's own streams."""
-        return Seeds(f"{self.trial.suite}/{self.trial.task}/{self.trial.algorithm}", self.trial.seed)
-
-
-def find(path: Path) -> list[TrialFolder]:
-    """Trial folders at or below ``path``. Raises ``UserError`` when there is none."""
-    found = folders(path) if path.exists() else []
-    if not found:
-        raise UserError(f"{path}: no trials there; give a folder below results/")
-    return found
-
-
-def opened(folder: TrialFolder, device: str = "cpu") -> Saved:
-    """The trial with environments to play in. Raises ``UserError`` when its record does not say enough."""
-    try:
-        record = folder.record()
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    names = ("experiment", "suite", "task", "algorithm", "seed", "settings")
-    if record is None or any(record.get(k) is None for k in names) or record.get("imported"):
-        raise UserError(f"{folder.path}: its record names no settings to rebuild the method from")
-    made = Trial(**{k: record[k] for k in names}, device=device)
-    _, suite, task, budget = trial.build(made)
-    env = suite.make(task.name, min(budget.eval_episodes, ENVS), torch.device(device))
-    return Saved(folder, made, suite, env)
-
-
-def teams(saved: Saved, which: str = "checkpoint") -> Iterator[tuple[str, play.Player, nn.ModuleDict]]:
-    """(file, team, target networks) of the saved networks, in order of training.
-
-    ``which``: checkpoint (all of them), last or best. ``best.pt`` holds no target networks: copies of its own stand in.
-    """
-    algorithm = trial.build(saved.trial)[0]
-    device, path = torch.device(saved.trial.device), saved.folder.path
-    fresh = trial.initial_networks(algorithm, saved.env, 0, device)
-    found: list[tuple[str, play.Player, nn.ModuleDict]] = []
-    try:
-        if which != "last" and (path / "best.pt").exists():
-            best, net = checkpoint.load_networks(path / "best.pt", device), copy.deepcopy(fresh)
-            net.load_state_dict(best["networks"])
-            target = nn.ModuleDict({k: copy.deepcopy(net[k]) for k in algorithm.targets().networks})
-            found.append(("best.pt", play.Player(algorithm, net, int(best["env_steps"])), target))
-        state = None if which == "best" else checkpoint.load(path, None, device)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    if state is not None:
-        learner = Learner(algorithm, copy.deepcopy(fresh))
-        learner.load_state_dict(state["learner"])
-        found.append((checkpoint.NAME, play.Player(algorithm, learner.net, int(state["counters"][0])), learner.target))
-    yield from found
 
 
 def diagnose(

@@ -1,4 +1,4 @@
-"""Commands of results already there: report, compare, export, import. ``harness.cli`` registers ``COMMANDS``.
+"""Commands of results already there: report, compare, export, import, replay. ``harness.cli`` registers ``COMMANDS``.
 
 Nothing heavy is imported before a command runs.
 """
@@ -81,8 +81,8 @@ def compare(a: str, b: str, paths: tuple[Path, ...], **options: Any) -> None:
 
 @click.command()
 @PATHS
-@click.option("--format", "kind", required=True, help="marl-eval | rliable | csv | parquet.")
-@click.option("--out", type=click.Path(path_type=Path), help="File to write. Default: <experiment> with its suffix.")
+@click.option("--format", "kind", required=True, help="marl-eval | rliable | csv | parquet | archive (read by harness report).")
+@click.option("--out", type=click.Path(path_type=Path), help="What to write. Default: <experiment> with its suffix.")
 @click.option("--engine", help="Keep the trials of this engine.")
 def export(paths: tuple[Path, ...], kind: str, out: Path | None, engine: str | None) -> None:
     """Write complete trials in the format of another tool. Default PATHS: the experiment run last."""
@@ -140,4 +140,45 @@ def _tags(tags: tuple[str, ...]) -> dict[str, str]:
     return {t.rpartition("=")[0]: t.rpartition("=")[2] for t in tags}
 
 
-COMMANDS = (report, compare, export, import_)
+@click.command()
+@click.argument("trial", type=click.Path(path_type=Path))
+@click.option("--episodes", default=3, show_default=True, type=click.IntRange(1, 100), help="Greedy episodes to show.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder to write. Default: one below reports/<experiment>."
+)
+@click.option(
+    "--checkpoint",
+    type=click.Choice(["best", "last"]),
+    default="best",
+    show_default=True,
+    help="The networks of the best evaluation, or those of the last checkpoint.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="0: the first episodes of final.csv."
+)
+def replay(trial: Path, episodes: int, out: Path | None, checkpoint: str, seed: int) -> None:
+    """Show greedy episodes of a trial's saved networks: a page that opens without a network, and GIFs.
+
+    TRIAL is a trial's folder, or one above no other trial. With the best networks of a complete trial and seed 0 the
+    episodes are the first of its final.csv, number for number.
+
+    \b
+    harness replay results/smac-quick/smac/3m/qmix/seed_0
+    """
+    import torch
+
+    from harness.reporting.replay import write
+    from harness.saved import one
+    from harness.watch import watch
+
+    torch.set_num_threads(1)
+    seen = watch(one(trial), episodes, checkpoint, seed)
+    name = "{suite}-{task}-{algorithm}-seed_{seed}".format(**seen.about)
+    folder = out or Path("reports") / seen.about["experiment"] / "replay" / name
+    for recording in seen.recordings:
+        click.echo(f"episode {recording.number + 1}: {recording.ending}")
+    for path in write(seen.about, seen.recordings, folder):
+        click.echo(path)
+
+
+COMMANDS = (report, compare, export, import_, replay)

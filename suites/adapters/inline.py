@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.scene import Scene
 from harness.types import Spec, Step
 from suites.adapters.convert import spec_of, step_of
 from suites.adapters.memory import shared_bytes, views, write
-from suites.adapters.single import Make, check, seed_globals, seeds
+from suites.adapters.single import Make, check, scene_of, seed_globals, seeds
 
 
 class Inline:
@@ -70,6 +71,10 @@ class Inline:
     def record(self) -> dict[str, Any]:
         """As ``Subprocess.record``: nothing is ever restarted here."""
         return {"restarts": 0, "reasons": {}}
+
+    def scene(self, index: int, action: Tensor) -> Scene | None:
+        """What environment ``index`` looks like; None where its kind does not say."""
+        return scene_of(self._envs[index], action.numpy())
 
     def close(self) -> None:
         """Close every environment. Safe to call twice."""

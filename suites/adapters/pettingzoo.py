@@ -16,6 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.errors import UserError
+from harness.scene import Scene
+from suites.adapters.particles import particles, world_of
 from suites.adapters.single import Array, Layout, Moment
 
 Reward = Literal["sum", "mean"]
@@ -76,6 +78,11 @@ class PettingZooEnv:
         limit = not over and self._steps >= self._limit
         alive = self._present() | cut_only
         return self._moment(observations, infos, alive, team, over and not truncated, truncated or limit)
+
+    def scene(self, action: Array) -> Scene | None:
+        """What it looks like: particle environments alone can say."""
+        world = world_of(self._env)
+        return None if world is None else particles(world)
 
     def close(self) -> None:
         """Close the environment."""

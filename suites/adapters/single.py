@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.scene import Scene
+
 Array = NDArray[Any]
 Make = Callable[[], "Single"]
 """Builds one environment, in whichever process it will live in; picklable."""
@@ -45,7 +47,11 @@ class Moment(NamedTuple):
 
 
 class Single(Protocol):
-    """One environment, one episode at a time."""
+    """One environment, one episode at a time.
+
+    Optional: ``scene(action) -> harness.scene.Scene | None``, as ``harness.suite.VecEnv`` has it, of ``action`` [N] |
+    [N,U].
+    """
 
     layout: Layout
 
@@ -83,6 +89,12 @@ def check(moment: Moment, name: str, step: int) -> Moment:
     if not np.isfinite(moment.state).all() or not np.isfinite(moment.reward):
         raise IllegalMoment(f"{name}: state or reward at step {step} is not finite")
     return moment
+
+
+def scene_of(env: Single, action: Array) -> Scene | None:
+    """What ``env`` looks like with ``action`` chosen in it; None where its kind does not say."""
+    look: Callable[[Array], Scene | None] | None = getattr(env, "scene", None)
+    return None if look is None else look(action)
 
 
 def _listed(agents: list[int]) -> str:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.scene import Scene
 from harness.suite import EpisodeVoid
 from harness.types import Spec, Step
 from suites.adapters.convert import spec_of, step_of
@@ -123,6 +124,18 @@ class Subprocess:
     def record(self) -> dict[str, Any]:
         """What the trial should keep: {"restarts": how often a worker was replaced, "reasons": {reason: times}}."""
         return {"restarts": self._reasons.total(), "reasons": dict(self._reasons)}
+
+    def scene(self, index: int, action: Tensor) -> Scene | None:
+        """What environment ``index`` looks like; None where its kind does not say.
+
+        Raises ``EnvironmentFailed`` when its worker is gone.
+        """
+        try:
+            self._workers[index].send("scene", action.numpy())
+            found: Scene | None = self._workers[index].answer(self._step_timeout)
+        except _Broken as error:
+            raise EnvironmentFailed(f"{self._name}: environment {index} cannot say how it looks: {error}") from error
+        return found
 
     def close(self) -> None:
         """End every worker, politely first. Safe to call twice."""
@@ -227,7 +240,7 @@ class _Worker:
             self._layout = Layout(*self.answer(timeout))
         return self._layout
 
-    def send(self, order: str, *arguments: int) -> None:
+    def send(self, order: str, *arguments: Any) -> None:
         """Raises ``_Broken`` when nobody listens."""
         try:
             self._pipe.send((order, *arguments))

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 
 from harness.errors import UserError
 from suites.adapters.memory import Views, shared_bytes, views, write
-from suites.adapters.single import IllegalMoment, Single, check, seed_globals
+from suites.adapters.single import IllegalMoment, Single, check, scene_of, seed_globals
 
 PR_SET_PDEATHSIG = 1
 
@@ -39,7 +39,7 @@ def _die_with(life: int, parent: int, signal_on_death: bool) -> subprocess.Popen
 
 
 def _serve(pipe: Connection, env: Single, memory: int, name: str) -> None:
-    """Answer ("memory", E, index), ("reset", seed) and ("step",) until told to close."""
+    """Answer ("memory", E, index), ("reset", seed), ("step",) and ("scene", action) until told to close."""
     shared: Views | None = None
     index, steps = 0, 0
     while True:
@@ -53,6 +53,9 @@ def _serve(pipe: Connection, env: Single, memory: int, name: str) -> None:
             continue
         if shared is None:
             raise RuntimeError("no shared memory yet")
+        if order == "scene":
+            pipe.send(("ok", scene_of(env, rest[0])))
+            continue
         if order == "reset":
             seed_globals(rest[0])
             steps, moment = 0, env.reset(rest[0])
@@ -67,10 +70,10 @@ def main(arguments: list[str]) -> None:
     control, memory, life, parent = map(int, arguments)
     pipe = Connection(control)
     env: Single | None = None
+    shell: subprocess.Popen[bytes] | None = None
     try:
         path, name, own_children = pipe.recv()
         sys.path[:] = path
-    shell: subprocess.Popen[bytes] | None = None
         shell = _die_with(life, parent, not own_children)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes its environments
         make = pipe.recv()

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.scene import Scene
 from harness.seeds import reseed
 from harness.types import Discrete, Spec, Step
 from suites.matrix.games import Game
+from suites.matrix.scene import scene
 
 
 def spec_of(game: Game) -> Spec:
@@ -71,6 +73,10 @@ class MatrixEnv:
         obs = seen[:, None].expand(-1, self.spec.n_agents, -1)
         optimal = (self._done & (self._return >= self._needed)).float()
         return Step(obs, seen, self._avail, self._alive, reward, self._done, self._no, {"optimal": optimal})
+
+    def scene(self, index: int, action: Tensor) -> Scene:
+        """The payoff in environment ``index``'s state, and ``action`` [N] | [N,1] in it."""
+        return scene(self._game.to(torch.device("cpu")), int(self._state[index]), action)
 
     def close(self) -> None:
         """Nothing is held."""

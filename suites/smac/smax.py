@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.scene import Scene
 from harness.types import Discrete, Spec, Step
 from suites.adapters import jax as adapter
+from suites.smac.scene import Units, battle
 
 SMAX_MODULE = "jaxmarl.environments.smax"
 OWN = 10
@@ -63,6 +65,7 @@ class SMAXVecEnv:
             action=Discrete(env.num_ally_actions),
             outcomes=("won",),
         )
+        self._engine = env
         self._reset, self._step = _compiled(self._jax, env, num_envs, reward_scale)
         self._carry: Any = None
         self._episodes = 0
@@ -94,6 +97,26 @@ class SMAXVecEnv:
     def record(self) -> dict[str, int]:
         """Episodes begun so far, and how many began with a unit on or outside the wall, where it dies at once."""
         return {"episodes": self._episodes, "episodes_spawned_in_wall": self._spawned_in_wall}
+
+    def scene(self, index: int, action: Tensor) -> Scene:
+        """Battle ``index`` as it stands; ``action`` [N] is what its allies have chosen."""
+        engine, units = self._engine, self._carry[1].state
+        types = np.asarray(units.unit_types)[index]
+
+        def by_type(table: Any) -> Any:
+            return np.asarray(table)[types]
+
+        seen = Units(
+            position=np.asarray(units.unit_positions)[index],
+            alive=np.asarray(units.unit_alive)[index],
+            health=np.asarray(units.unit_health)[index] / by_type(engine.unit_type_health),
+            radius=by_type(engine.unit_type_radiuses),
+            reach=by_type(engine.unit_type_attack_ranges),
+            order=np.asarray(units.prev_attack_actions)[index],
+            kind=tuple(engine.unit_type_names[t] for t in types),
+        )
+        over = bool(np.asarray(units.done)[index])
+        return battle(seen, engine.num_allies, (engine.map_width, engine.map_height), action.numpy(), over)
 
     def close(self) -> None:
         """Let go of the battles' state."""
