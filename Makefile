@@ -3,7 +3,8 @@
 PYTHON ?= python3.11
 PIP := .venv/bin/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
-EXTRAS := dev,suites
+MINUTES ?= 30
+EXTRAS := dev,suites,mlflow
 
 # One thread a process: two processes fill two cores, and results do not depend on how many there are.
 export OMP_NUM_THREADS := 1
@@ -13,13 +14,14 @@ export NPROC := 1
 
 SETUP := setup.cfg pyproject.toml constraints.txt
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench soak clean
 
 help:
 	@echo "make demo    run VDN, QMIX and IPPO on a battle of SMAC and write a report (under 15 minutes on 2 cores, installation included)"
 	@echo "make test    the test suite (under 10 minutes on 2 cores)"
 	@echo "make check   ruff and mypy"
 	@echo "make bench   throughput, breakdown, scaling and memory: tables and CSV in reports/bench"
+	@echo "make soak    trials killed at random and taken up again, for MINUTES=30: is anything lost? (docs/reliability.md)"
 
 DEMO := suite=smac tasks=3m algorithms=vdn,qmix,ippo seeds=3 name=demo env_steps=50000 eval_every=2500 \
         eval_episodes=32 final_episodes=128
@@ -38,6 +40,9 @@ check: .venv/dev
 
 bench: .venv/run
 	.venv/bin/python -m benchmarks
+
+soak: .venv/dev
+	.venv/bin/python -m benchmarks.soak minutes=$(MINUTES) workers=$(WORKERS)
 
 clean:
 	rm -rf .venv .setup.lock build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -47,6 +47,8 @@ class Job:
     item: Item
     handle: int | None = None
     attempts: int = 0
+    anew: bool = False
+    """It had to be begun anew, its files being damaged."""
 
     @property
     def trial(self) -> Trial:
@@ -195,11 +197,23 @@ class Runner:
             ending = Ending("interrupted", "stopped before its checkpoint was written") if self.stops > 1 else ending
         self.outcome.seconds[job.trial.key] = self.outcome.seconds.get(job.trial.key, 0.0) + seconds
         self._record(job, ending, seconds)
+        if ending.damaged and not job.anew and not self.stops:
+            self.display.ended(job.trial, ending, True, seconds)
+            self._begin_anew(job)
+            return
         if ending.status == "failed" and ending.again and job.attempts <= self.options.retries and not self.stops:
             self.display.ended(job.trial, ending, True, seconds)
             self.queue.append(job)
             return
         self._verdict(job, ending, seconds)
+
+    def _begin_anew(self, job: Job) -> None:
+        """What it should have continued from is damaged: that is kept aside, and no retry is spent on it."""
+        (job.folder.path / RESERVE).unlink(missing_ok=True)
+        place = set_aside(job.folder.path)
+        self.display.say(f"{job.trial.key}: set aside in {place}; starting anew")
+        job.anew, job.attempts = True, job.attempts - 1
+        self.queue.append(job)
 
     def _verdict(self, job: Job, ending: Ending, seconds: float) -> None:
         self.outcome.endings[job.trial.key] = ending

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import psutil
 
-from harness.executors.worker import COMPLETE, INTERRUPTED, REFUSED
+from harness.executors.worker import COMPLETE, DAMAGED, INTERRUPTED, REFUSED
 from harness.plan import size
 from harness.store import TrialFolder
 from harness.types import Progress, Trial
@@ -56,6 +56,8 @@ class Ending:
     traceback: str = ""
     again: bool = True
     """Another attempt could end otherwise."""
+    damaged: bool = False
+    """What an earlier attempt left cannot be read: another must begin anew."""
 
 
 class Process:
@@ -180,7 +182,7 @@ class Process:
         if self._killed:
             return Ending("failed", self._killed, self._log_tail())
         if self._sent:
-            return Ending("failed", self._sent["reason"], self._sent["traceback"], again=code != REFUSED)
+            return Ending("failed", self._sent["reason"], self._sent["traceback"], code != REFUSED, code == DAMAGED)
         return Ending("failed", self._in_words(code), self._log_tail())
 
     def _in_words(self, code: int) -> str:

@@ -22,8 +22,9 @@ from typing import Any
 
 from harness.errors import Diverged, UserError
 
-COMPLETE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 3
-"""Exit codes. REFUSED is a ``UserError`` or ``Diverged``, whose line says all: trying again would change nothing."""
+COMPLETE, FAILED, REFUSED, INTERRUPTED, DAMAGED = 0, 1, 2, 3, 4
+"""Exit codes. REFUSED is a ``UserError`` or ``Diverged``, whose line says all: trying again would change nothing.
+DAMAGED: what an earlier attempt left cannot be read."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -35,8 +36,6 @@ def die_with_parent(parent: int) -> None:
         os._exit(FAILED)
 
 
-class Pipe:
-    """Lines of JSON to the runner. Progress is dropped rather than waited for; a failure is waited for."""
 def die_together(life: int) -> subprocess.Popen[bytes]:
     """Have this process's group killed when the pipe ``life`` ends, which is when the runner is gone.
 
@@ -53,6 +52,8 @@ def die_together(life: int) -> subprocess.Popen[bytes]:
     return shell
 
 
+class Pipe:
+    """Lines of JSON to the runner. Progress is dropped rather than waited for; a failure is waited for."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -94,12 +95,12 @@ class Stop:
         return self.asked
 
 
-def reason_of(error: BaseException) -> str:
-    """A failure in words, one line."""
 _NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|RESOURCE_EXHAUSTED|Out of memory")
 """As torch, the system, C++ and XLA say it, in errors of no type of its own."""
 
 
+def reason_of(error: BaseException) -> str:
+    """A failure in words, one line."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _NO_MEMORY.search(text):
         return f"out of memory: {text}" if text else "out of memory"
@@ -108,12 +109,18 @@ _NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _damaged(error: BaseException) -> bool:
+    """A ``ValueError`` of the two rooms that read a trial's folder: by their contract it names a damaged file."""
+    frames = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, ValueError) and frames[-1:] in (["harness.checkpoint"], ["harness.store"])
+
+
 def main(job: Mapping[str, Any]) -> None:
     """Run ``job``: {"trial", "parent", "pipe", "life", "target"}; ends the process with one of the exit codes above."""
     die_with_parent(job["parent"])
+    shell = die_together(job["life"])
     stop, pipe = Stop(), Pipe(job["pipe"])
     faulthandler.enable()
-    shell = die_together(job["life"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the runner asks a hung trial where it hangs
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -123,10 +130,10 @@ def main(job: Mapping[str, Any]) -> None:
         code = _failed(job, error, pipe)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # no atexit handler of a library may hang or change what is done
-
     shell.kill()
     shell.wait()
+    os._exit(code)  # no atexit handler of a library may hang or change what is done
+
 
 def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
     import torch
@@ -158,4 +165,6 @@ def _failed(job: Mapping[str, Any], error: BaseException, pipe: Pipe) -> int:
     with contextlib.suppress(OSError):
         print(trace or reason, file=sys.stderr, flush=True)  # noqa: T201 - stderr is log.txt
     pipe.fail(reason, trace)
+    if _damaged(error):
+        return DAMAGED
     return REFUSED if refused else FAILED

@@ -19,9 +19,10 @@ from harness.config import parse
 from harness.plan import Plan, make
 from harness.runner import Runner
 from harness.store import TrialFolder, load
+from harness.trial import run
 from harness.types import Trial
 from tests.conftest import PLUGINS
-from tests.support.trials import finish, identical, state, tables
+from tests.support.trials import finish, identical, state, stop_after, tables
 
 SETTINGS = (
     "suite=matrix", "tasks=two_step", "algorithms=vdn", "name=faults", "device=cpu", "env_steps=160", "eval_every=40",
@@ -44,10 +45,15 @@ def undisturbed(trial: Trial, results: Path) -> Path:
 
 
 class Quiet:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
     def started(self, trial: Trial) -> None: ...
     def progress(self, trial: Trial, progress: object) -> None: ...
     def ended(self, trial: Trial, ending: object, again: bool, seconds: float) -> None: ...
-    def say(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
     def tick(self) -> None: ...
 
 
@@ -67,6 +73,27 @@ def test_trials_struck_in_mid_course_end_with_the_bytes_of_undisturbed_ones(
         assert tables(whole) == tables(folder.path)
         identical(state(whole), state(folder.path))
         assert not [p.name for p in folder.path.iterdir() if p.name.startswith(".") and p.name != ".lock"]
+
+
+@pytest.mark.parametrize("what", ["checkpoint.pt", "replay", "evaluations.csv"])
+def test_a_trial_whose_files_are_damaged_is_set_aside_named_and_redone(tmp_path: Path, what: str) -> None:
+    plan = plan_of(tmp_path / "struck", "none")
+    trial = plan.items[0].trial
+    assert run(trial, lambda p: None, stop_after(12)) == "interrupted"
+    folder = TrialFolder.of(trial).path
+    path = next((folder / "replay").iterdir()) if what == "replay" else folder / what
+    os.truncate(path, path.stat().st_size // 2)
+    display = Quiet()
+    outcome = Runner(plan, display).run()
+    assert outcome.exit_code == 0, outcome.endings
+    aside = folder.with_name(folder.name + ".damaged-1")
+    assert (aside / "checkpoint.pt").exists()
+    assert f"set aside in {aside}" in display.said[0]
+    assert path.name in json.loads((aside / "trial.json.damaged").read_text())["reason"]
+    whole = undisturbed(trial, tmp_path / "whole")
+    assert tables(whole) == tables(folder)
+    identical(state(whole), state(folder))
+    assert len(load(tmp_path / "struck").trials) == 1
 
 
 SCRIPT = """

@@ -153,9 +153,9 @@ def test_each_kind_of_failure_is_tried_again_and_kept_in_the_record(go: Go) -> N
 
 
 def test_a_hung_trial_is_tried_again(go: Go) -> None:
-    plan, outcome, _ = go("hang once", retries=1, stall_timeout=8)
+    plan, outcome, _ = go("hang once", retries=1, stall_timeout=15)
     assert endings(plan, outcome)[0].status == "complete"
-    assert record(plan, 0)["failures"] == ["no sign of life for 8 s (stall_timeout); stopped"]
+    assert record(plan, 0)["failures"] == ["no sign of life for 15 s (stall_timeout); stopped"]
 
 
 def test_a_hung_trial_is_stopped_and_says_where_it_hung(go: Go) -> None:
