@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness import archive
 from harness.display import COLOURS, duration, steps
 from harness.errors import UserError
 from harness.plan import Plan, status
@@ -31,6 +32,7 @@ def latest(root: Path) -> Path:
         place = root.joinpath(*parts[:1])
         times[place] = max(times.get(place, 0.0), (folder.path / "trial.json").stat().st_mtime)
     if not times:
+        shipped |= {str(place) for place in archive.find(root / REFERENCE)}
         more = f"; those that came with the repository are read when named: {', '.join(sorted(shipped))}"
         raise UserError(f"no results below {root}; `harness run suite=smac` makes some" + more * bool(shipped))
     return max(times, key=lambda p: times[p])
@@ -75,6 +77,8 @@ def status_table(path: Path) -> RenderableType:
     """Every trial at or below ``path``, with reasons of failures below. Raises ``UserError`` when there is none."""
     found = folders(path) if path.exists() else []
     if not found:
+        if path.exists() and archive.find(path):
+            raise UserError(f"{path}: an archive of finished trials; `harness report {path}` reads it")
         raise UserError(f"{path}: no trials there; `harness run suite=smac` makes some")
     parts: list[RenderableType] = [Text(str(path), style="bold")]
     table, troubles, counts = _table(), [], dict[str, int]()

@@ -184,7 +184,9 @@ def read_table(path: Path) -> pd.DataFrame | None:
 
 
 def load(path: Path | str) -> Results:
-    """All trials at or below ``path``. Raises ``UserError`` when there is none."""
+    """All trials at or below ``path``, in folders or in archives. Raises ``UserError`` when there is none."""
+    from harness import archive  # a running trial has no use for it
+
     root = Path(path)
     if not root.exists():
         raise UserError(f"{root}: no such folder; results are written below results/<experiment>")
@@ -212,6 +214,15 @@ def load(path: Path | str) -> Results:
             if table is not None:
                 table.insert(0, "trial", key)
                 parts.append(table)
+    for place in archive.find(root):
+        try:
+            packed, found = archive.read(place, tuple(t.removesuffix(".csv") for t in TABLES))
+        except ValueError as error:
+            damaged.append((str(place), str(error)))
+            continue
+        rows += [dict(zip(TRIAL_COLUMNS, row, strict=True)) for row in packed[list(TRIAL_COLUMNS)].values.tolist()]
+        for name, table in found.items():
+            tables[f"{name}.csv"].append(table)
     if not rows and not damaged:
         raise UserError(f"{root}: no trials there; `harness run suite=smac` makes some")
     joined = {

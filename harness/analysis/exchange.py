@@ -1,15 +1,17 @@
-"""Results in the formats of other tools: marl-eval's JSON, rliable's score matrices, one tidy table (CSV, Parquet)."""
+"""Results in the formats of other tools (marl-eval's JSON, rliable's matrices, one tidy table), and as an archive."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness import archive
 from harness.analysis import guards
 from harness.analysis.curves import align
 from harness.analysis.scores import Scores, from_results
@@ -140,10 +142,26 @@ def _rliable(_: Sequence[Results], scores: Scores, out: Path) -> None:
         np.savez_compressed(file, **matrices(scores))  # type: ignore[arg-type]
 
 
+# -- whole experiments -----------------------------------------------------------------------------------------------
+
+
+def _archive(results: Sequence[Results], scores: Scores, out: Path) -> None:
+    """Everything measured of the trials that a report reads, as a folder that the harness reads again."""
+    kept = {run.trial for run in scores.all_runs()}
+
+    def joined(name: str) -> pd.DataFrame:
+        whole: pd.DataFrame = pd.concat([getattr(r, name) for r in results], ignore_index=True)
+        return whole.loc[whole["trial"].isin(list(kept))]
+
+    tables = {f.name: joined(f.name) for f in fields(Results) if f.name not in ("trials", "damaged")}
+    archive.write(joined("trials"), tables, out)
+
+
 EXPORTS: Mapping[str, Callable[[Sequence[Results], Scores, Path], None]] = {
     "marl-eval": _marl_eval,
     "rliable": _rliable,
     "csv": _csv,
     "parquet": _parquet,
+    "archive": _archive,
 }
-SUFFIX = {"marl-eval": ".json", "rliable": ".npz", "csv": ".csv", "parquet": ".parquet"}
+SUFFIX = {"marl-eval": ".json", "rliable": ".npz", "csv": ".csv", "parquet": ".parquet", "archive": ""}

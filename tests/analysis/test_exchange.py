@@ -95,3 +95,24 @@ def test_export_refuses_what_the_report_refuses(results: Path, tmp_path: Path) -
         export([results], "csv", tmp_path / "x.csv")
     with pytest.raises(UserError, match=r"unknown format 'cvs'; did you mean 'csv'"):
         export([results], "cvs", tmp_path / "x.csv")
+
+
+def test_an_archive_is_read_like_the_folders_it_was_made_of(results: Path, tmp_path: Path) -> None:
+    out = export([results], "archive", tmp_path / "kept")
+    same(results, out)
+    one, two = load(results), load(out)
+    for name in ("metrics", "evaluations", "final", "timings"):
+        by = ["trial", *(c for c in ("env_steps", "metric", "episode") if c in getattr(one, name))]
+        frames = [getattr(r, name).sort_values(by).reset_index(drop=True) for r in (one, two)]
+        pd.testing.assert_frame_equal(*frames, check_exact=True, check_dtype=False)
+    assert one.trials["record"].tolist() == two.trials["record"].tolist()
+
+
+def test_an_archive_beside_folders_is_read_too_and_a_damaged_one_named(results: Path, tmp_path: Path) -> None:
+    export([results], "archive", tmp_path / "kept" / "a")
+    export([results], "archive", tmp_path / "kept" / "b")
+    (tmp_path / "kept" / "b" / "evaluations.parquet").write_bytes(b"PAR1 cut short")
+    found = load(tmp_path / "kept")
+    assert len(found.trials) == len(load(results).trials)
+    assert [Path(p).name for p, _ in found.damaged] == ["b"]
+    assert "evaluations.parquet" in found.damaged[0][1]
