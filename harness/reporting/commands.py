@@ -81,7 +81,7 @@ def compare(a: str, b: str, paths: tuple[Path, ...], **options: Any) -> None:
 
 @click.command()
 @PATHS
-@click.option("--format", "kind", required=True, help="marl-eval | rliable | csv | parquet | archive (read by harness report).")
+@click.option("--format", "kind", required=True, help="marl-eval | rliable | csv | parquet | archive (for `report`).")
 @click.option("--out", type=click.Path(path_type=Path), help="What to write. Default: <experiment> with its suffix.")
 @click.option("--engine", help="Keep the trials of this engine.")
 def export(paths: tuple[Path, ...], kind: str, out: Path | None, engine: str | None) -> None:
