@@ -49,7 +49,12 @@ class MAPPO:
 
     data: ClassVar[str] = "on_policy"
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "matrix": {"num_envs": 16},
+        "smac": {
+            "lr": 2e-3, "anneal": True, "num_envs": 64, "clip_ratio": 0.1, "clip": 1.0, "epochs": 4, "minibatches": 4,
+        },
+    }  # fmt: skip
 
     def networks(self, spec: Spec) -> nn.ModuleDict:
         return nn.ModuleDict({"actor": Actor(spec, self.hidden), "critic": StateValue(spec.state_dim, self.hidden)})

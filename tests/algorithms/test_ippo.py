@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from algorithms.ippo import IPPO
+from harness.config import method
 from harness.learner import Learner
 from harness.types import Batch
 from tests.support.episodes import NoisyEnv, networks, played, spec_of
@@ -121,3 +122,17 @@ def test_the_published_defaults() -> None:
         4e-3, 128, 0.05, 4, 0.01, 0.25,
     )  # fmt: skip
     assert smax.anneal
+
+
+@pytest.mark.parametrize(("name", "updates"), [("ippo", 2_500), ("mappo", 6_250)])
+def test_a_matrix_game_of_10_000_steps_gives_enough_updates_of_enough_episodes(name: str, updates: int) -> None:
+    """QMIX has 2,496 there: 4 after each round of 16 episodes, most of which are one step."""
+    taken = method(name, "matrix", "discrete")
+    assert 10_000 // taken.num_envs * taken.epochs * taken.minibatches == updates
+    assert taken.num_envs // taken.minibatches == 16
+
+
+def test_on_smac_mappo_differs_from_ippo_in_its_critic_alone() -> None:
+    ippo, mappo = (dataclasses.asdict(method(name, "smac", "discrete")) for name in ("ippo", "mappo"))
+    assert ippo == mappo
+    assert (ippo["lr"], ippo["num_envs"], ippo["epochs"], ippo["minibatches"]) == (2e-3, 64, 4, 4)
