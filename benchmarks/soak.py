@@ -33,7 +33,9 @@ from tests.support.trials import identical, state, tables
 METHODS = ("vdn", "qmix", "facmac", "mcem", "ippo")
 DEFAULTS = {
     "minutes": 30, "seed": 0, "workers": 2, "env_steps": 12_000, "checkpoint_every": 400, "results": "reports/soak",
+    "every": 0,
 }  # fmt: skip
+"""``every``: seconds between two kills on average; 0 takes them from how long a trial needs to start here."""
 RUNNER_SHARE = 0.25
 """Of kills that hit the runner."""
 MARK = "HARNESS_SOAK"
@@ -80,12 +82,12 @@ class Run:
         return self.process.poll() is None
 
     def trials(self) -> list[tuple[psutil.Process, str]]:
-        """Its trials' processes, each with its method."""
+        """Its trials' processes, each with its method: those whose output goes to a trial's log."""
         found = []
-        for child in children(self.process.pid):
-            key = (cmdline(child) or [""])[-1].split("/")
-            if key[0] == self.name:
-                found.append((child, key[3]))
+        for child in descendants(self.process.pid):
+            log = output(child.pid)
+            if log.name == "log.txt" and os.getsid(child.pid) == child.pid:
+                found.append((child, log.parts[-3]))
         return found
 
     def family(self) -> list[str]:
@@ -101,12 +103,20 @@ class Run:
         return found
 
 
-def children(pid: int) -> list[psutil.Process]:
-    """Direct ones, of a process that may be gone."""
+def descendants(pid: int) -> list[psutil.Process]:
+    """Of a process that may be gone."""
     try:
-        return psutil.Process(pid).children()
+        return list(psutil.Process(pid).children(recursive=True))
     except psutil.Error:
         return []
+
+
+def output(pid: int) -> Path:
+    """Where the standard output of a process that may be gone goes."""
+    try:
+        return Path(f"/proc/{pid}/fd/1").readlink()
+    except OSError:
+        return Path()
 
 
 def cmdline(process: psutil.Process) -> list[str]:
@@ -305,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shutil.rmtree(place, ignore_errors=True)
     print(machine(), flush=True)
     whole, first = undisturbed(given)
-    every = 1.5 * first + 2  # so that a trial can get somewhere between two kills
+    every = float(given["every"]) or first + 2  # so that a trial can get somewhere between two kills
     print(f"undisturbed trials done; a kill every {every:.1f} s on average", flush=True)
     draw, tally, witness = random.Random(int(given["seed"])), Tally(), Witness(given)
     began = time.monotonic()

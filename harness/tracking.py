@@ -1,8 +1,8 @@
 """MLflow, fed from the store by one process beside the runner: nothing that a tracker does can slow or stop a trial.
 
-The runner starts a companion (``harness.trackers.feed``) that reads results/ and logs what is new. It never waits for
-it while trials run, and at the end only as long as the companion makes headway, at most ``feed.LAST`` seconds. What was
-missed is logged at the next run, or by ``harness track``.
+The runner starts a companion (``harness.trackers.companion``) that reads results/ and logs what is new. It never waits
+for it while trials run, and at the end only while the server answers, at most ``LAST`` seconds. What was missed is
+logged at the next run, or by ``harness track``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Companion:
         self._done = self._told = False
         self._partial = b""
         root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-P", "-m", "harness.trackers.feed"]
+        command = [sys.executable, "-P", "-m", "harness.trackers.companion"]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with open(root / LOG, "ab") as log:
             self._process = subprocess.Popen(
@@ -81,7 +81,8 @@ class Companion:
         self._in, self._out = self._process.stdin, self._process.stdout
         os.set_blocking(self._out.fileno(), False)
         with contextlib.suppress(BrokenPipeError):
-            self._in.write(json.dumps({"root": str(root), "uri": self.uri, "artifacts": artifacts}).encode() + b"\n")
+            job = {"parent": os.getpid(), "root": str(root), "uri": self.uri, "artifacts": artifacts}
+            self._in.write(json.dumps(job).encode() + b"\n")
             self._in.flush()
 
     def poll(self) -> None:
@@ -101,7 +102,7 @@ class Companion:
 
     def close(self) -> None:
         """Let it log the rest, within bounds; Ctrl-C ends the wait."""
-        from harness.trackers.feed import LAST
+        from harness.trackers.companion import LAST
 
         self._told = True
         with contextlib.suppress(BrokenPipeError):
@@ -131,7 +132,12 @@ def beside(options: Any, root: Path, say: Callable[[str], None]) -> Any:
     if options.tracking == "off":
         yield lambda: None
         return
-    companion = Companion(root, options.tracking_uri, say)
+    try:
+        companion = Companion(root, options.tracking_uri, say)
+    except OSError as error:  # no memory for another process, no space for its log
+        say(f"tracking: cannot be started: {error}; the trials go on, `harness track {root}` logs them later")
+        yield lambda: None
+        return
     try:
         yield companion.poll
     finally:

@@ -1,8 +1,7 @@
 """Results -> MLflow, pass by pass: what is new in the store since the last one, at most once each.
 
 How far each trial was logged stands in ``tracking.json`` beside the experiment's results, by server. ``Feed`` is
-used by the process that ``harness.tracking`` keeps beside a run (``python -m harness.trackers.feed``) and by
-``harness track``.
+used by the process beside a run (``harness.trackers.companion``) and by ``harness track``.
 """
 
 from __future__ import annotations
@@ -12,10 +11,6 @@ import fcntl
 import json
 import os
 import platform
-import signal
-import sys
-import threading
-import traceback
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,16 +19,10 @@ from typing import Any
 from harness.store import TrialFolder, folders, write_atomic
 from harness.trackers import points
 from harness.trackers.points import Point, Told
-from harness.trackers.server import PARENT, Differs, Missing, Server, bounded
+from harness.trackers.server import PARENT, Differs, Missing, Server
 
 VERSION = 1
 NAME, LOCK = "tracking.json", ".tracking.lock"
-PERIOD = 2.0
-"""Seconds between two looks at the store."""
-BACKOFF = 30.0
-"""Most seconds between two attempts at a server that does not answer."""
-LAST, LAST_IN_TROUBLE = 60, 6
-"""Seconds for what is left when the run is over; the second where the server did not answer before."""
 
 
 class Busy(Exception):
@@ -108,7 +97,8 @@ class Feed:
         for folder in folders(self.root):
             key = str(folder.path.relative_to(self.root))
             mark = (points.stamp(folder), live)
-            if self._seen.get(key, (None,))[0] != mark:
+            before = self._seen.get(key, (None, ""))
+            if before[0] != mark or (before[1] == "RUNNING" and not live):
                 told = self._read(folder, live)
                 if told is None:
                     continue
@@ -121,6 +111,11 @@ class Feed:
             self.mine["status"] = state
             self.notes.save()
         return logged
+
+    @property
+    def running(self) -> bool:
+        """A trial ran when it was looked at last."""
+        return any(status == "RUNNING" for _, status in self._seen.values())
 
     def _read(self, folder: TrialFolder, live: bool) -> Told | None:
         try:
@@ -228,77 +223,3 @@ def in_words(error: BaseException) -> str:
     """One line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:300]
-
-
-# -- beside a run -------------------------------------------------------------------------------------------------
-
-
-class Companion:
-    """The process beside a run: looks at the store every few seconds until its standard input ends."""
-
-    def __init__(self, job: Mapping[str, Any], out: int) -> None:
-        self.job, self.root, self.out = job, Path(job["root"]), out
-        self.trouble = ""
-        self.over = threading.Event()
-
-    def say(self, **message: Any) -> None:
-        """A line of JSON to the runner, if it still listens."""
-        with contextlib.suppress(OSError):
-            os.write(self.out, (json.dumps(message) + "\n").encode())
-
-    def wait_for_end(self) -> None:
-        """In a thread: once the runner closes the pipe, or is dead, so much time is left (the kernel's alarm)."""
-        sys.stdin.read()
-        signal.alarm(LAST_IN_TROUBLE if self.trouble else LAST)
-        self.over.set()
-
-    def run(self) -> int:
-        """0 when everything was logged."""
-        threading.Thread(target=self.wait_for_end, daemon=True).start()
-        while True:
-            with contextlib.suppress(Busy), only(self.root):
-                return self._feed()
-            if self.over.wait(PERIOD):  # another run of this experiment logs these trials too
-                self.say(done=True)
-                return 0
-
-    def _feed(self) -> int:
-        feed, wait = Feed(self.root, self.job["uri"], self.job["artifacts"]), PERIOD
-        while not self.over.is_set():
-            wait = PERIOD if self._attempt(feed, live=True) else min(2 * wait, BACKOFF)
-            self.over.wait(wait)
-        done = self._attempt(feed, live=False)
-        if done:
-            self.say(done=True)
-        return 0 if done else 1
-
-    def _attempt(self, feed: Feed, live: bool) -> bool:
-        try:
-            feed.step(live)
-        except Exception as error:
-            self._troubled(error)
-            return False
-        if self.trouble:
-            self.trouble = ""
-            self.say(say=f"tracking: {self.job['uri']} answers again")
-        return True
-
-    def _troubled(self, error: Exception) -> None:
-        traceback.print_exception(error)
-        if not self.trouble and not self.over.is_set():
-            self.say(say=f"tracking: {in_words(error)}; the trials go on, what is missed is logged later")
-        self.trouble = in_words(error)
-
-
-def main() -> None:
-    """Read the job {"root", "uri", "artifacts"} from the first line of standard input, and keep it company."""
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever libraries print goes to the log
-    os.nice(5)  # the cores are the trials'
-    bounded()
-    job = json.loads(sys.stdin.readline())
-    os._exit(Companion(job, out).run())
-
-
-if __name__ == "__main__":
-    main()

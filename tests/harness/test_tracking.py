@@ -35,7 +35,7 @@ from harness.cli import main
 from harness.config import parse
 from harness.errors import UserError
 from harness.store import TrialFolder
-from harness.trackers import feed
+from harness.trackers import companion, feed
 from harness.trackers.feed import Busy, Feed, only
 from harness.trackers.points import read
 
@@ -432,20 +432,20 @@ def test_no_look_at_a_mute_server_takes_time(root: Path) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen(64)
-        companion = tracking.Companion(root, f"http://127.0.0.1:{mute.getsockname()[1]}", said.append)
+        beside = tracking.Companion(root, f"http://127.0.0.1:{mute.getsockname()[1]}", said.append)
         slowest, until = 0.0, time.monotonic() + PATIENCE
         while not said and time.monotonic() < until:
             began = time.monotonic()
-            companion.poll()
+            beside.poll()
             slowest = max(slowest, time.monotonic() - began)
             time.sleep(0.05)
         began = time.monotonic()
-        companion.close()
+        beside.close()
         took = time.monotonic() - began
     assert "the trials go on" in said[0]
     assert "logs the rest" in said[-1]
     assert slowest < 0.5
-    assert took < feed.LAST_IN_TROUBLE + tracking.GRACE + 2
+    assert took < companion.LAST_IN_TROUBLE + tracking.GRACE + 2
 
 
 def test_a_killed_runner_leaves_no_process_and_its_trials_closed(server: MLflowServer, root: Path) -> None:
@@ -456,10 +456,10 @@ def test_a_killed_runner_leaves_no_process_and_its_trials_closed(server: MLflowS
     )
     with subprocess.Popen([sys.executable, "-c", code, str(root), server.uri], stdout=subprocess.PIPE) as runner:
         assert runner.stdout is not None
-        companion = int(runner.stdout.readline())
+        pid = int(runner.stdout.readline())
         wait_until(lambda: Seen(server.uri, root.name).children)
         runner.kill()
-    wait_until(lambda: not Path(f"/proc/{companion}").exists(), "the companion's end", feed.LAST + 5)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the companion's end", companion.LAST + 5)
     assert Seen(server.uri, root.name).status() == "KILLED"
 
 
@@ -467,10 +467,10 @@ def test_a_server_killed_in_mid_run_is_caught_up_when_it_is_back(server: MLflowS
     folder = stored(root)
     evaluated(folder, [0])
     said: list[str] = []
-    companion = tracking.Companion(root, server.uri, said.append)
+    beside = tracking.Companion(root, server.uri, said.append)
 
     def looks(true: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: (companion.poll(), true())[1]
+        return lambda: (beside.poll(), true())[1]
 
     try:
         wait_until(looks(lambda: Seen(server.uri, root.name).children), "the trial's run")
@@ -482,7 +482,7 @@ def test_a_server_killed_in_mid_run_is_caught_up_when_it_is_back(server: MLflowS
         completed(folder, 100)
         wait_until(looks(lambda: any("answers again" in text for text in said)), "word of the recovery")
     finally:
-        companion.close()
+        beside.close()
     assert not any("logs the rest" in text for text in said), said
     seen = Seen(server.uri, root.name)
     assert [step for step, _ in seen.history("td/loss")] == [0, 50, 100]
