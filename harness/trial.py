@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
@@ -123,7 +123,6 @@ class Loop:
         try:
             return self._run(stopping)
         except Diverged:
-            self.folder.update(**self._costs())
             raise
         except Exception as error:  # a sampler refuses NaN before anybody has looked
             self._check(error)
@@ -266,12 +265,16 @@ class Loop:
     def _check(self, cause: Exception | None = None) -> None:
         """Raise ``Diverged`` when a loss, a gradient or a parameter is not finite; asked once a round."""
         if trouble := self.learner.trouble():
-            raise Diverged(f"{self.trial.algorithm}: {trouble} at env step {self.env_steps:,}") from cause
+            self._diverged(f"{trouble} at env step {self.env_steps:,}", cause)
 
     def _measured(self, found: dict[str, list[float]], which: str, env_steps: int) -> None:
         """Raise ``Diverged`` when the return of an episode, or what it is scored by, is not finite."""
         if trouble := record.trouble(found, ("return", self.task.metric)):
-            raise Diverged(f"{self.trial.algorithm}: {trouble} {which} episodes at env step {env_steps:,}")
+            self._diverged(f"{trouble} {which} episodes at env step {env_steps:,}")
+
+    def _diverged(self, trouble: str, cause: Exception | None = None) -> NoReturn:
+        self.folder.update(**self._costs())
+        raise Diverged(f"{self.trial.algorithm}: {trouble}") from cause
 
     def _write_metrics(self, point: int) -> None:
         """Means of what was measured in training since the last row."""

@@ -369,6 +369,29 @@ def test_parameters_that_are_not_finite_end_the_trial_with_a_reason(tmp_path: Pa
     assert not (folder / "final.csv").exists()
 
 
+@EACH
+def test_what_a_method_makes_of_nan_while_it_plays_is_not_the_reason_given(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    """A sampler that refuses NaN, say: the parameters are what is wrong."""
+    trial = tiny(tmp_path, name, kind, env_steps=240)
+    collect = Loop._collect
+
+    def spoil(self: Loop) -> None:
+        if self.env_steps >= 100:
+            with torch.no_grad():
+                for p in self.learner.net.parameters():
+                    p.fill_(float("nan"))
+        collect(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "_collect", spoil)
+        reason, _, kept = failed(trial)
+    assert re.fullmatch(rf"{name}: (loss|the gradient|a parameter|return) .* at env step 1\d\d", reason)
+    assert kept["env_steps"] >= 100
+    assert kept["updates"] > 0
+
+
 @SOME
 def test_a_loss_that_is_not_finite_ends_the_trial_with_a_reason(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
