@@ -64,7 +64,7 @@ def opened(folder: TrialFolder, device: str = "cpu") -> Saved:
     made = Trial(**{k: record[k] for k in names}, device=device)
     try:
         _, suite, task, budget = trial.build(made)
-    except (TypeError, KeyError) as error:  # a field or a task that is no more
+    except (UserError, KeyError) as error:  # a name or a task that is no more
         raise UserError(f"{folder.path}: its settings are not those of this version: {error}") from error
     env = suite.make(task.name, min(budget.eval_episodes, trial.EVALUATION_ENVS), torch.device(device))
     return Saved(folder, made, suite, env)

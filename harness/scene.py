@@ -134,7 +134,7 @@ class Recording:
 
 
 def view(frames: Iterable[Frame]) -> Bounds:
-    """A square that holds the bounds and every body of all ``frames``."""
+    """A square that holds the bounds and every body of all ``frames``, with a little room around."""
     left, bottom, right, top = math.inf, math.inf, -math.inf, -math.inf
     for frame in frames:
         boxes = [frame.scene.bounds]
@@ -144,7 +144,7 @@ def view(frames: Iterable[Frame]) -> Bounds:
                 boxes.append((shape.x - r, shape.y - r, shape.x + r, shape.y + r))
         left, bottom = min(left, *(b[0] for b in boxes)), min(bottom, *(b[1] for b in boxes))
         right, top = max(right, *(b[2] for b in boxes)), max(top, *(b[3] for b in boxes))
-    side = max(right - left, top - bottom)
+    side = 1.04 * max(right - left, top - bottom)
     x, y = (left + right - side) / 2, (bottom + top - side) / 2
     return (x, y, x + side, y + side)
 

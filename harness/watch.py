@@ -45,6 +45,7 @@ def watch(folder: TrialFolder, count: int = 3, which: str = "best", seed: int = 
 
     Raises ``UserError`` when the trial cannot be opened, has no such networks, or its environments no ``scene``.
     """
+    torch.set_num_threads(1)  # as trials run: the same episodes to the bit
     trial = saved.opened(folder)
     try:
         team = next(saved.teams(trial, which), None)

@@ -165,13 +165,10 @@ def replay(trial: Path, episodes: int, out: Path | None, checkpoint: str, seed: 
     \b
     harness replay results/smac-quick/smac/3m/qmix/seed_0
     """
-    import torch
-
     from harness.reporting.replay import write
     from harness.saved import one
     from harness.watch import watch
 
-    torch.set_num_threads(1)
     seen = watch(one(trial), episodes, checkpoint, seed)
     name = "{suite}-{task}-{algorithm}-seed_{seed}".format(**seen.about)
     folder = out or Path("reports") / seen.about["experiment"] / "replay" / name

@@ -55,12 +55,13 @@ def _palette(drawn: Sequence[Image.Image]) -> Image.Image:
 def frame_image(frame: Frame, bounds: Bounds, title: str, ending: str, shades: Sequence[str]) -> Image.Image:
     """One frame. ``ending`` is said where it is given."""
     size = ((SIDE + PANEL + 3 * MARGIN) * FINER, (SIDE + TITLE + 2 * MARGIN) * FINER)
-    image = Image.new("RGB", size, PAPER)
-    pen = _Pen(image, bounds, shades)
+    image, picture = Image.new("RGB", size, PAPER), Image.new("RGB", (SIDE * FINER, SIDE * FINER), PAPER)
+    pen = _Pen(picture, bounds, shades)
     for shape in frame.scene.shapes:
         pen.draw(shape)
-    pen.frame()
-    _words(pen, frame, title, ending)
+    pen.ink.rectangle((0, 0, SIDE * FINER - 1, SIDE * FINER - 1), outline=GRID, width=FINER)
+    image.paste(picture, (MARGIN * FINER, (MARGIN + TITLE) * FINER))
+    _words(ImageDraw.Draw(image), frame, title, ending)
     return image.resize((size[0] // FINER, size[1] // FINER), Image.Resampling.LANCZOS)
 
 
@@ -72,7 +73,7 @@ def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 
 class _Pen:
-    """Draws shapes of one scene; pixels are those of the large image."""
+    """Draws the shapes of one scene; pixels are those of the large picture."""
 
     def __init__(self, image: Image.Image, bounds: Bounds, shades: Sequence[str]) -> None:
         self.image, self._shades = image, shades
@@ -82,13 +83,7 @@ class _Pen:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a place in the world."""
-        bottom = (MARGIN + TITLE + SIDE) * FINER
-        return MARGIN * FINER + (x - self._left) * self._scale, bottom - (y - self._bottom) * self._scale
-
-    def frame(self) -> None:
-        """The border of the picture."""
-        x, y = MARGIN * FINER, (MARGIN + TITLE) * FINER
-        self.ink.rectangle((x, y, x + SIDE * FINER, y + SIDE * FINER), outline=GRID, width=FINER)
+        return (x - self._left) * self._scale, SIDE * FINER - (y - self._bottom) * self._scale
 
     def draw(self, shape: Shape) -> None:
         """Any shape."""
@@ -103,13 +98,11 @@ class _Pen:
             self.ink.rectangle((x, y, to_x, to_y), outline=COLOURS[shape.colour], width=4 * FINER)
         elif isinstance(shape, Text):
             size = max(9 * FINER, round(shape.height * self._scale))
-            self.write(self.at(shape.x, shape.y), shape.text, size, COLOURS[shape.colour], "mm")
+            self.write(self.at(shape.x, shape.y), shape.text, size, COLOURS[shape.colour])
 
-    def write(
-        self, place: tuple[float, float], text: str, size: int, colour: str, anchor: str, bold: bool = False
-    ) -> None:
-        """Text of ``size`` pixels."""
-        self.ink.text(place, text, fill=colour, font=_font(size, bold), anchor=anchor)
+    def write(self, place: tuple[float, float], text: str, size: int, colour: str) -> None:
+        """Text of ``size`` pixels around a place."""
+        self.ink.text(place, text, fill=colour, font=_font(size), anchor="mm")
 
     def _circle(self, shape: Circle) -> None:
         (x, y), r = self.at(shape.x, shape.y), shape.radius * self._scale
@@ -122,9 +115,9 @@ class _Pen:
             self.ink.ellipse(around, outline=GRID, width=2 * FINER)
             self.ink.arc(around, -90, -90 + 360 * shape.ring, fill=COLOURS["green"], width=2 * FINER)
         if shape.label and r >= 8 * FINER:
-            self.write((x, y), shape.label, min(round(1.1 * r), 15 * FINER), INK if shape.faded else PAPER, "mm")
+            self.write((x, y), shape.label, min(round(1.1 * r), 15 * FINER), INK if shape.faded else PAPER)
         elif shape.label:
-            self.write((x + r + 5 * FINER, y - r - 5 * FINER), shape.label, 10 * FINER, MUTED, "mm")
+            self.write((x + r + 5 * FINER, y - r - 5 * FINER), shape.label, 10 * FINER, MUTED)
 
     def _line(self, shape: Line) -> None:
         start, end = self.at(shape.x, shape.y), self.at(shape.to_x, shape.to_y)
@@ -163,7 +156,7 @@ class _Pen:
                 dark = share[i, j] < 0.55
                 place = (x + (j + 0.5) * width, y + (i + 0.32) * height)
                 size_of = max(9 * FINER, round(min(height * 0.2, 1.5 * width / max(len(label), 4))))
-                self.write(place, label, size_of, PAPER if dark else INK, "mm")
+                self.write(place, label, size_of, PAPER if dark else INK)
 
 
 def _mixed(colour: str, share: float) -> str:
@@ -172,14 +165,14 @@ def _mixed(colour: str, share: float) -> str:
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(one[:3], other[:3]))
 
 
-def _words(pen: _Pen, frame: Frame, title: str, ending: str) -> None:
+def _words(ink: ImageDraw.ImageDraw, frame: Frame, title: str, ending: str) -> None:
     """Title above, and at the right step, return, agents, ending, each on its line."""
-    pen.write((MARGIN * FINER, MARGIN * FINER), title, 15 * FINER, INK, "la", bold=True)
+    ink.text((MARGIN * FINER, MARGIN * FINER), title, fill=INK, font=_font(15 * FINER, True))
     x, y = (2 * MARGIN + SIDE) * FINER, (MARGIN + TITLE) * FINER
 
     def say(text: str, size: int = 12, colour: str = INK, bold: bool = False) -> None:
         nonlocal y
-        pen.write((x, y), text, size * FINER, colour, "la", bold)
+        ink.text((x, y), text, fill=colour, font=_font(size * FINER, bold))
         y += round(size * 1.45) * FINER
 
     say(f"step {frame.step}", 15, bold=True)

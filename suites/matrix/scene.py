@@ -57,13 +57,13 @@ def _surface(game: Game, state: int, action: Tensor) -> Scene:
     edge = 1 + half
     shapes = (
         Grid(values, (-edge, -edge, edge, edge), (0, 1)),
-        Circle(u, v, 0.03, "ink"),
-        Circle(u, v, 0.07, "ink", filled=False),
+        Circle(u, v, 0.03, "sky"),
+        Circle(u, v, 0.07, "sky", filled=False),
         Text(0.0, -1.12, "agent 0's action, -1 to 1", 0.07, "muted"),
     )
     note = (
         f"payoff at every {2 * half:g} of agent 0's action (across) and agent 1's (up), so that the ridge is seen at "
-        "its exact spike; black: the greedy joint action, played"
+        "its exact spike; pale blue: the greedy joint action, played"
     )
     rows = tuple((f"agent {i}", f"{a:+.6f}") for i, a in enumerate((u, v)))
     return Scene((-1.2, -1.2, 1.2, 1.2), shapes, ("agent", "action"), rows, (note,))

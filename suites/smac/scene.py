@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.scene import Circle, Line, Scene
+from harness.scene import Box, Circle, Line, Scene
 
 Array = NDArray[Any]
 MOVES = ("up", "right", "down", "left", "stop")
 """Actions 0-4; 5+i attacks enemy i."""
+
+ROOM = 2.0
+"""Map units shown around the units."""
 
 
 class Units(NamedTuple):
@@ -36,7 +39,7 @@ def target(unit: int, order: int, allies: int) -> int | None:
 
 def battle(units: Units, allies: int, size: tuple[float, float], action: Array, over: bool) -> Scene:
     """Allies blue, enemies orange, health as a ring, attacks in range as lines; allies choose ``action`` [N]."""
-    shapes: list[Circle | Line] = []
+    shapes: list[Box | Circle | Line] = [Box(0.0, 0.0, *size, "muted")]
     for k, alive in enumerate(units.alive):
         aim = target(k, int(units.order[k]), allies)
         if alive and aim is not None and 0 <= aim < len(units.alive):
@@ -49,14 +52,16 @@ def battle(units: Units, allies: int, size: tuple[float, float], action: Array, 
         number = str(k if k < allies else k - allies)
         ring = float(units.health[k]) if alive else None
         shapes.append(Circle(x, y, float(units.radius[k]), _colour(k, allies), number, ring=ring, faded=not alive))
+    (left, bottom), (right, top) = units.position.min(0).tolist(), units.position.max(0).tolist()
     return Scene(
-        (0.0, 0.0, *size),
+        (left - ROOM, bottom - ROOM, right + ROOM, top + ROOM),
         tuple(shapes),
         ("unit", "health", "action"),
         tuple(_row(units, k, allies, action, over) for k in range(len(units.alive))),
         (
             "blue: allies, orange: enemies; ring: health, pale: dead; lines: attacks within range in the last step, "
             "the enemies' dashed",
+            f"the map is {size[0]:g} by {size[1]:g}; shown is the part around the battle, with the wall if near",
         ),
     )
 
