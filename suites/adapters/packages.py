@@ -20,7 +20,7 @@ def versions(extra: str, *packages: str) -> str:
         except PackageNotFoundError as error:
             raise UserError(
                 f"suite {extra} needs the package {package}, which is not installed; "
-                f"pip install 'marl-harness[{extra}]'"
+                f"in the repository's folder: pip install -e '.[{extra}]'"
             ) from error
     return ", ".join(found)
 

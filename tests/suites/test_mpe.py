@@ -93,5 +93,5 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
         raise packages.PackageNotFoundError(name)
 
     monkeypatch.setattr(packages, "version", missing)
-    with pytest.raises(UserError, match=r"needs the package mpe2, .* pip install 'marl-harness\[mpe\]'"):
+    with pytest.raises(UserError, match=r"needs the package mpe2, .* pip install -e '\.\[mpe\]'"):
         MPE().make("simple_spread", 1, CPU)
