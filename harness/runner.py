@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from harness import lock
-from harness.executors.local import Ending, Process
+from harness.executors.local import Ending, Process, environment
+from harness.executors.nursery import Nursery
 from harness.plan import Item, Plan, status
 from harness.store import TrialFolder, write_atomic
 from harness.types import Progress, Trial
@@ -104,6 +105,7 @@ class Runner:
         """Signals to stop: received, and acted on."""
         self.looked = 0.0
         self.selector = selectors.DefaultSelector()
+        self.nursery: Nursery | None = None
 
     def run(self) -> Outcome:
         """Until every trial has its verdict, or the user stops it. No child is left when this returns or raises."""
@@ -123,6 +125,8 @@ class Runner:
                 for job in [*self.running.values(), *self.queue]:
                     job.release()
                 self.selector.close()
+                if self.nursery is not None:
+                    self.nursery.close()
         return self.outcome
 
     # -- starting -------------------------------------------------------------------------------------------------
@@ -164,7 +168,9 @@ class Runner:
         device = self.slots.pop(0)
         reserve(job.folder.path)
         try:
-            process = Process(job.trial, device, job.handle, self.target)
+            if self.nursery is None or not self.nursery.alive:
+                self.nursery = Nursery(environment(device))
+            process = Process(self.nursery, job.trial, device, job.handle, self.target)
         except OSError as error:  # no memory for another process, no space for its log
             self.slots.append(device)
             self._verdict(job, Ending("failed", f"could not be started: {error}"), 0.0)

@@ -6,8 +6,8 @@ One folder a trial, ``results/<experiment>/<suite>/<task>/<algorithm>/seed_<k>/`
     metrics.csv       env_steps, metric, value                         training, one row a number
     evaluations.csv   env_steps, episode, return, length, <outcomes>   one row a greedy episode
     final.csv         the same columns: the best policy on fresh episodes (env_steps: when it was the best)
-    timings.csv       env_steps, updates, seconds                      the only file that differs between identical
-    trials cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
+    timings.csv       env_steps, updates, seconds                      differs between identical trials, alone
+    cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
     log.txt           what the trial printed, with the traceback of a failure
     checkpoint.pt     complete state, to continue from; best.pt: networks of the best evaluation
 
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from harness.errors import UserError
 
-if TYPE_CHECKING:  # reading results must not wait for torch
+if TYPE_CHECKING:  # reading results must not wait for torch, nor a running trial for pandas
+    import pandas as pd
+
     from harness.types import Trial
 
 VERSION = 1
@@ -152,11 +152,6 @@ class Results:
     damaged: tuple[tuple[str, str], ...] = ()
 
 
-EXACT: dict[str, Any] = (
-    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
-)
-"""Read floats as they were written; from 3.1 on pandas does so by itself and warns of the option."""
-
 TRIAL_COLUMNS = ("trial", "experiment", "suite", "task", "algorithm", "seed", "status", "engine", "record")
 
 
@@ -165,8 +160,18 @@ def folders(path: Path | str) -> list[TrialFolder]:
     return [TrialFolder(p.parent) for p in sorted(Path(path).rglob("trial.json"))]
 
 
+def exact() -> dict[str, Any]:
+    """For ``read_csv``: floats as they were written. From 3.1 on pandas does so by itself and warns of the option."""
+    import pandas as pd
+
+    new = tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
+    return {} if new else {"float_precision": "round_trip"}
+
+
 def read_table(path: Path) -> pd.DataFrame | None:
     """One table; None where there is none. A last line without its end is dropped. ValueError when damaged."""
+    import pandas as pd
+
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -175,7 +180,7 @@ def read_table(path: Path) -> pd.DataFrame | None:
     if not data:
         return None
     try:
-        table: pd.DataFrame = pd.read_csv(io.BytesIO(data), **EXACT)
+        table: pd.DataFrame = pd.read_csv(io.BytesIO(data), **exact())
     except (ValueError, pd.errors.ParserError) as error:
         raise ValueError(f"{path}: {error}") from error
     if "env_steps" not in table or table["env_steps"].isna().any():
@@ -185,7 +190,9 @@ def read_table(path: Path) -> pd.DataFrame | None:
 
 def load(path: Path | str) -> Results:
     """All trials at or below ``path``, in folders or in archives. Raises ``UserError`` when there is none."""
-    from harness import archive  # a running trial has no use for it
+    import pandas as pd
+
+    from harness import archive
 
     root = Path(path)
     if not root.exists():

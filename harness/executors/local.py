@@ -8,14 +8,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import psutil
 
+from harness.executors.nursery import Nursery
 from harness.executors.worker import COMPLETE, DAMAGED, INTERRUPTED, REFUSED
 from harness.plan import size
 from harness.store import TrialFolder
@@ -23,12 +22,6 @@ from harness.types import Progress, Trial
 
 TARGET = "harness.trial:run"
 """What the child runs: (trial, tell, stopping) -> "complete" | "interrupted"."""
-
-_BOOT = """import json, sys
-job = json.load(sys.stdin)
-sys.path[:] = job["path"]
-from harness.executors.worker import main
-main(job)"""
 
 
 def environment(device: str) -> dict[str, str]:
@@ -63,7 +56,7 @@ class Ending:
 class Process:
     """One attempt at one trial. ``handle`` is the trial's lock; the caller keeps it."""
 
-    def __init__(self, trial: Trial, device: str, handle: int, target: str | None = None) -> None:
+    def __init__(self, nursery: Nursery, trial: Trial, device: str, handle: int, target: str | None = None) -> None:
         self.trial, self.device = trial, device
         self.progress: Progress | None = None
         self.started = self.heard = time.monotonic()
@@ -80,19 +73,11 @@ class Process:
         self.pipe = ours
         life, self._life = os.pipe()  # ends with the runner, however that ends
         own = dataclasses.replace(trial, device=device.partition(":")[0])
-        job = {"trial": dataclasses.asdict(own), "parent": os.getpid(), "pipe": theirs, "life": life, "path": sys.path}
-        job["target"] = target or TARGET
+        job = {"trial": dataclasses.asdict(own), "target": target or TARGET}
         try:
             with open(self.log, "ab") as log:
-                self._child = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, trial.key],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    env=environment(device),
-                    pass_fds=(theirs, life, handle),
-                    start_new_session=True,  # Ctrl-C reaches the runner alone
-                )
+                files = (log.fileno(), theirs, life, handle)
+                self._child = nursery.start("harness.executors.worker:main", job, environment(device), files)
         except BaseException:
             os.close(ours)
             os.close(self._life)
@@ -100,14 +85,9 @@ class Process:
         finally:
             os.close(theirs)
             os.close(life)
-        self._probe = psutil.Process(self._child.pid)
-        self._send(self._child.stdin, job)
-
-    @staticmethod
-    def _send(stdin: IO[bytes] | None, job: dict[str, Any]) -> None:
-        assert stdin is not None
-        with contextlib.suppress(BrokenPipeError), stdin:
-            stdin.write(json.dumps(job).encode())
+        self._probe: psutil.Process | None = None
+        with contextlib.suppress(psutil.Error):  # it may have ended already
+            self._probe = psutil.Process(self._child.pid)
 
     @property
     def pid(self) -> int:
@@ -135,8 +115,9 @@ class Process:
 
     def sample_memory(self) -> None:
         """Note the child's resident memory, for the case that the system kills it."""
-        with contextlib.suppress(psutil.Error):
-            self.rss = self._probe.memory_info().rss
+        if self._probe is not None:
+            with contextlib.suppress(psutil.Error):
+                self.rss = self._probe.memory_info().rss
 
     @property
     def silent(self) -> float:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -115,11 +115,14 @@ def _damaged(error: BaseException) -> bool:
     return isinstance(error, ValueError) and frames[-1:] in (["harness.checkpoint"], ["harness.store"])
 
 
-def main(job: Mapping[str, Any]) -> None:
-    """Run ``job``: {"trial", "parent", "pipe", "life", "target"}; ends the process with one of the exit codes above."""
+def main(job: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Run ``job``: {"trial", "parent", "target"}; ends the process with one of the exit codes above.
+
+    ``files``: the pipe to the runner, the pipe that ends with the runner, the trial's lock (held by being open).
+    """
     die_with_parent(job["parent"])
-    shell = die_together(job["life"])
-    stop, pipe = Stop(), Pipe(job["pipe"])
+    shell = die_together(files[1])
+    stop, pipe = Stop(), Pipe(files[0])
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the runner asks a hung trial where it hangs
     with contextlib.suppress(ValueError, OSError):
@@ -148,7 +151,8 @@ def _run(job: Mapping[str, Any], stop: Stop, pipe: Pipe) -> int:
     run = pkgutil.resolve_name(job["target"])
     folder = TrialFolder.of(trial)
     record = {k: v for k, v in job["trial"].items() if k not in ("results",)}
-    folder.update(**record, engine=trial.settings["engine"], status="running", reason=None, traceback=None)
+    record |= {"engine": trial.settings["engine"], "pid": os.getpid()}
+    folder.update(**record, status="running", reason=None, traceback=None)
     stop.begun = True
     outcome = run(trial, pipe.tell, stop)
     folder.update(
