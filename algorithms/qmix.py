@@ -65,7 +65,7 @@ class QMIX:
             "anneal": True,
             "td_lambda": 0.6,
             "epsilon_end": 0.02,
-            "batch_episodes": 64,
+            "hidden": 128,
             "num_envs": 32,
         },
         "pymarl2": {

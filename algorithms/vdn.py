@@ -60,7 +60,7 @@ class VDN:
             "anneal": True,
             "td_lambda": 0.6,
             "epsilon_end": 0.02,
-            "batch_episodes": 64,
+            "hidden": 128,
             "num_envs": 32,
         },
         "pymarl2": {
