@@ -172,9 +172,10 @@ def replay(trial: Path, episodes: int, out: Path | None, checkpoint: str, seed: 
     seen = watch(one(trial), episodes, checkpoint, seed)
     name = "{suite}-{task}-{algorithm}-seed_{seed}".format(**seen.about)
     folder = out or Path("reports") / seen.about["experiment"] / "replay" / name
+    made = write(seen.about, seen.recordings, folder)
     for recording in seen.recordings:
         click.echo(f"episode {recording.number + 1}: {recording.ending}")
-    for path in write(seen.about, seen.recordings, folder):
+    for path in made:
         click.echo(path)
 
 
