@@ -10,6 +10,7 @@ runner that were left alone beside all this must stay flat. Exit code 1 when any
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -86,8 +87,9 @@ class Run:
         found = []
         for child in descendants(self.process.pid):
             log = output(child.pid)
-            if log.name == "log.txt" and os.getsid(child.pid) == child.pid:
-                found.append((child, log.parts[-3]))
+            if log.name == "log.txt":
+                with contextlib.suppress(ProcessLookupError):
+                    found += [(child, log.parts[-3])] if os.getsid(child.pid) == child.pid else []
         return found
 
     def family(self) -> list[str]:

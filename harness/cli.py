@@ -118,7 +118,11 @@ def track(paths: tuple[Path, ...], tracking_uri: str, report: Path | None) -> No
     from harness.results_table import latest
 
     tracking.check(tracking_uri)
-    for root in tracking.experiments(paths or [latest(Path("results"))]):
+    chosen = paths or [latest(Path("results"))]
+    for path in chosen:
+        if not tracking.experiments([path]):
+            raise UserError(f"{path}: no trials there; `harness run suite=smac` makes some")
+    for root in tracking.experiments(chosen):
         click.echo(tracking.track(root, tracking_uri, report))
 
 

@@ -148,14 +148,12 @@ def beside(options: Any, root: Path, say: Callable[[str], None]) -> Any:
 
 
 def experiments(paths: Iterable[Path]) -> list[Path]:
-    """The folders results/<experiment> that ``paths`` lie in or hold. Raises ``UserError`` when there is no trial."""
+    """The folders results/<experiment> that ``paths`` lie in or hold; those of folders alone."""
     from harness.store import folders
 
     found: dict[Path, None] = {}
     for path in paths:
-        below = folders(path) if path.exists() else []
-        if not below:
-            raise UserError(f"{path}: no trials there; `harness run suite=smac` makes some")
+        below = folders(path) if path.is_dir() else []
         found |= dict.fromkeys((f.path if len(f.path.parts) > 4 else f.path.resolve()).parents[3] for f in below)
     return list(found)
 
