@@ -139,7 +139,7 @@ def list_(what: str | None) -> None:
 @main.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Show an algorithm (qmix, qmix@pymarl2) or a suite: its settings with defaults and docs, presets, tasks."""
+    """Show an algorithm (qmix, qmix@pymarl2, qmix@hidden=128) or a suite: settings, defaults, docs, presets, tasks."""
     from harness.show import page
 
     Console(highlight=False).print(page(name))

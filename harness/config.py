@@ -2,6 +2,7 @@
 
 Keys: what to run (``Choice``), how much (the fields of ``harness.suite.Budget``), how it is run (``Options``), the
 suite's own fields (``engine=smax``) and overrides of a method's fields (``qmix.lr=3e-4``, ``qmix@pymarl2.lr=1e-3``).
+Variants of a method stand side by side by their labels (``harness.variant``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from harness import registry, tracking
+from harness import registry, tracking, variant
 from harness.cdm import corrupt
 from harness.errors import UserError, unknown
 from harness.fields import build, fields_of, from_text, to_json
@@ -34,7 +35,8 @@ class Choice:
     tasks: Names = ()
     """Tasks by name. Default: the suite's own choice."""
     algorithms: Names = ()
-    """Methods by name, or a preset of one: qmix@pymarl2. Default: the suite's own choice."""
+    """Methods by name; variants of one after @, presets and settings joined by +: qmix@pymarl2, mcem@mixer=linear.
+    Default: the suite's own choice."""
     seeds: str = ""
     """How many (seeds=5 is 0 to 4), or which (seeds=0,3,7; one alone: seeds=7,). Default: the budget's number."""
     budget: str = "quick"
@@ -141,6 +143,7 @@ def parse(arguments: Iterable[str]) -> Experiment:
     _known(values, suite_fields, suite_class)
 
     choice, options = _typed(Choice, values), _typed(Options, values)
+    choice = dataclasses.replace(choice, algorithms=tuple(variant.read(label).label for label in choice.algorithms))
     suite = build(suite_class, to_json(suite_class, _given(suite_class, values)), choice.suite)
     _check_name(options.name)
     _tracking(options)
@@ -188,6 +191,8 @@ def _known(values: Mapping[str, str], suite_fields: Iterable[str], suite: Any) -
     for key in values:
         if key in known:
             continue
+        if "@" in key:
+            raise UserError(f"{key}={values[key]}: a variant is one of the algorithms: algorithms={key}={values[key]}")
         owners = [n for n in suite.algorithms if n in registry.algorithms() and key in fields_of(registry.algorithm(n))]
         if owners:
             raise UserError(f"unknown key {key!r}; did you mean {owners[0] + '.' + key!r}?")
@@ -275,36 +280,30 @@ def _overrides(given: Mapping[str, str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def load_method(label: str) -> tuple[Any, str, str]:
-    """Class, name and preset ("" without one) of ``name`` or ``name@preset``."""
-    name, at, preset = label.partition("@")
-    cls = registry.algorithm(name)
-    if at and preset not in cls.presets:
-        raise unknown(f"preset of {name}", preset, cls.presets)
-    return cls, name, preset
-
-
 def method(
     label: str, suite: str = "", action: str = "", overrides: Mapping[str, Mapping[str, str]] | None = None
 ) -> Any:
     """A method with its fields set.
 
-    Later wins: defaults, the preset named like the action kind, the label's ``@preset`` or else the one named like the
-    suite, overrides of its name, overrides of its label.
+    Later wins: defaults, the preset named like the action kind, the label's presets or else the one named like the
+    suite, overrides of its name, the label's settings, overrides of its label.
     """
-    cls, name, preset = load_method(label)
+    found = variant.read(label)
+    cls, name = found.cls, found.name
     fields, values = fields_of(cls), {}
-    for layer in (action, preset or suite):
+    for layer in (action, *(found.presets or (suite,))):
         values.update(cls.presets.get(layer, {}))
     values = to_json(cls, values) if all(k in fields for k in values) else dict(values)
     texts = overrides or {}
-    for key in dict.fromkeys((name, label)):
+    for key in dict.fromkeys((name, found.label)):
         for field_name, text in texts.get(key, {}).items():
             if field_name not in fields:
                 raise unknown(f"field of {name}", field_name, fields)
             kind = fields[field_name].type
             values.update(to_json(cls, {field_name: from_text(text, kind, f"{key}.{field_name}")}))
-    return build(cls, values, label)
+        if key == name:
+            values.update(found.settings)
+    return build(cls, values, found.label)
 
 
 def _methods(
@@ -318,11 +317,11 @@ def _methods(
         if missing := [n for n in suite.algorithms if n not in labels]:
             notes.append(f"left out: {', '.join(missing)} (not installed)")
     for owner in overrides:
-        if owner not in labels and owner not in {label.partition("@")[0] for label in labels}:
+        if owner not in labels and owner not in map(variant.base, labels):
             raise _stray(owner, overrides[owner], labels)
     found: dict[tuple[str, str], Any] = {}
     for label in labels:
-        cls, name, _ = load_method(label)
+        cls, name = registry.algorithm(variant.base(label)), variant.base(label)
         cannot = [t for t in tasks if t.action not in cls.actions]
         if cannot and choice.algorithms:
             plays = " and ".join(sorted(cls.actions))
@@ -344,7 +343,7 @@ def _methods(
 def _stray(owner: str, fields: Mapping[str, str], labels: Sequence[str]) -> UserError:
     """An override of a method that is not run."""
     name = next(iter(fields))
-    if owner.partition("@")[0] in registry.algorithms():
-        load_method(owner)
+    if variant.base(owner) in registry.algorithms():
+        variant.read(owner)
         return UserError(f"{owner}.{name}: {owner} is not among the algorithms of this run ({', '.join(labels)})")
     return unknown(f"algorithm in {owner}.{name}:", owner, labels)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from harness import lock, replay
+from harness import lock, replay, variant
 from harness.config import Experiment
 from harness.errors import UserError
 from harness.store import TrialFolder, folders
@@ -152,7 +152,7 @@ def _fits(plan: Plan, limit: int) -> None:
     if plan.memory is None or plan.memory <= limit:
         return
     worst = max(plan.todo, key=lambda i: i.replay_bytes or 0)
-    alone, name = worst.replay_bytes or 1, worst.trial.algorithm
+    alone, name = worst.replay_bytes or 1, variant.base(worst.trial.algorithm)
     fit = limit // alone
     advice = f"workers={fit}" if fit else f"{name}.buffer_episodes={_fewer(worst, limit)}"
     raise UserError(

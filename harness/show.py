@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness import registry
+from harness import registry, variant
 from harness.errors import UserError, unknown
 from harness.fields import Field, fields_of, plain, short
 
@@ -59,8 +59,7 @@ def listing(what: str) -> RenderableType:
 
 def page(name: str) -> RenderableType:
     """All about one method or suite. Raises ``UserError`` with the nearest name."""
-    base = name.partition("@")[0]
-    if base in registry.algorithms():
+    if variant.base(name) in registry.algorithms():
         return _algorithm_page(name)
     if name in registry.suites():
         return _suite_page(name)
@@ -68,12 +67,13 @@ def page(name: str) -> RenderableType:
 
 
 def _algorithm_page(label: str) -> RenderableType:
-    from harness.config import load_method, method
+    from harness.config import method
 
-    cls, name, preset = load_method(label)
+    found = variant.read(label)
+    cls, name = found.cls, found.name
     parts: list[RenderableType] = [Text(inspect.cleandoc(cls.__doc__ or name), style="bold"), Text("")]
-    set_by_preset = set(cls.presets.get(preset, ()))
-    parts.append(_settings(cls, method(label), set_by_preset))
+    marked = {field for preset in found.presets for field in cls.presets[preset]} | set(found.settings)
+    parts.append(_settings(cls, method(label), marked))
     parts += [Text(""), _facts({"actions": ", ".join(sorted(cls.actions)), "data": cls.data, "source": _source(cls)})]
     if cls.presets:
         table = _table("preset", "sets")
@@ -151,7 +151,7 @@ def settings_help(formatter: click.HelpFormatter) -> None:
                 ("<suite's field>=", "A setting of the suite, e.g. engine=; `harness show SUITE` lists them."),
                 (
                     "<algorithm>.<field>=",
-                    "A method's field: qmix.lr=3e-4 (its presets too), qmix@pymarl2.lr=3e-4 (that one).",
+                    "A method's field: qmix.lr=3e-4 (all its variants), qmix@pymarl2.lr=3e-4 (that preset).",
                 ),
             ],
         ),

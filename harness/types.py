@@ -158,7 +158,7 @@ class Trial:
     suite: str
     task: str
     algorithm: str
-    """Label: a registered name, or ``name@preset``."""
+    """Label: a registered name, or a variant of it (``harness.variant``): ``name@preset``, ``name@field=value``."""
     seed: int
     settings: Mapping[str, Any]
     """``{"algorithm": every field, "suite": every field, "budget": every field of Budget, "engine": str}``; where asked
