@@ -42,15 +42,16 @@ class RecurrentAgent(nn.Module):
         """
         b, t, n, _ = obs.shape
         from_obs, from_action, from_id = torch.split(self.embed.weight, self.sizes, dim=1)
-        x = F.linear(obs.transpose(0, 1), from_obs, self.embed.bias) + from_id.t()  # [T,B,N,H]
+        # Sums and ReLUs in place, on what was just made: the same numbers with fewer passes over memory.
+        x = F.linear(obs.transpose(0, 1), from_obs, self.embed.bias).add_(from_id.t())  # [T,B,N,H]
         if last_action is not None:
             before = last_action.transpose(0, 1)
             if self.discrete:
                 table = F.pad(from_action.t(), (0, 0, 1, 0))  # row 0: no action yet
-                x = x + F.embedding(before + 1, table)
+                x = x.add_(F.embedding(before + 1, table))
             else:
-                x = x + F.linear(before, from_action)
-        y, hidden = self.gru(F.relu(x).reshape(t, b * n, -1), hidden)
+                x = x.add_(F.linear(before, from_action))
+        y, hidden = self.gru(x.relu_().reshape(t, b * n, -1), hidden)
         return self.head(y).reshape(t, b, n, -1).transpose(0, 1), hidden
 
 

@@ -26,7 +26,7 @@ class ActionsOut(nn.Module):
     def encode(self, obs: Tensor, state: Tensor) -> Tensor:
         """``obs`` [B,T,N,O], ``state`` [B,T,G] -> Q_i of all actions [B,T,N,A]."""
         from_obs, from_state, from_id = torch.split(self.first.weight, self.sizes, dim=1)
-        x = F.linear(obs, from_obs) + F.linear(state, from_state, self.first.bias).unsqueeze(-2) + from_id.t()
+        x = F.linear(obs, from_obs).add_(F.linear(state, from_state, self.first.bias).unsqueeze(-2)).add_(from_id.t())
         q: Tensor = self.rest(x)
         return q
 
@@ -57,9 +57,10 @@ class ActionsIn(nn.Module):
     def value(self, encoded: Tensor, action: Tensor) -> Tensor:
         """Q_i [B,T,(M,)N] of ``action`` [B,T,(M,)N,U] float (U = A for one-hot or relaxed discrete actions)."""
         from_action = self.first.weight[:, -self.sizes[2] :]
+        # In place on what was just made: the candidates' activations are the largest tensors of an update.
         x = F.linear(action, from_action)
-        x = x + (encoded.unsqueeze(-3) if action.dim() == encoded.dim() + 1 else encoded)
-        q: Tensor = self.out(F.relu(self.second(F.relu(x)))).squeeze(-1)
+        x = x.add_(encoded.unsqueeze(-3) if action.dim() == encoded.dim() + 1 else encoded).relu_()
+        q: Tensor = self.out(self.second(x).relu_()).squeeze(-1)
         return q
 
 

@@ -46,7 +46,7 @@ class HyperMixer(nn.Module):
     @staticmethod
     def mix(q: Tensor, w: Weights) -> Tensor:
         """Q_tot [...,M] of utilities ``q`` [...,M,N] under weights for [...]."""
-        hidden = F.elu(torch.matmul(q, w.w1) + w.b1.unsqueeze(-2))  # [...,M,H]
+        hidden = F.elu(torch.matmul(q, w.w1).add_(w.b1.unsqueeze(-2)), inplace=True)  # [...,M,H]
         return torch.matmul(hidden, w.w2.unsqueeze(-1)).squeeze(-1) + w.b2.unsqueeze(-1)
 
     def forward(self, q: Tensor, state: Tensor) -> Tensor:
