@@ -14,6 +14,7 @@ from torch import nn
 from harness import checkpoint, evaluate, fields, record, registry
 from harness.algorithm import Algorithm
 from harness.collect import Episodes, episodes
+from harness.energy import Meter
 from harness.errors import Diverged
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
@@ -82,6 +83,7 @@ class Loop:
         self.folder = TrialFolder.of(trial)
         self.device = torch.device(trial.device)
         self.algorithm, self.suite, self.task, self.budget = build(trial)
+        self.meter = Meter(self.device)
         self.seeds = Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
         self.voice = Voice(tell, self.budget.env_steps, self.task.metric)
         self.env_steps = self.rounds = self.points = self.transitions = 0
@@ -131,6 +133,7 @@ class Loop:
     def _run(self, stopping: Callable[[], bool]) -> str:
         resumed = self._resume()
         self._record(resumed)
+        self.meter.charge("starting")
         if not resumed:
             self._evaluate_due()
         while self.env_steps < self.budget.env_steps:
@@ -142,6 +145,7 @@ class Loop:
             self._learn()
             self._check()
             self.seconds += time.monotonic() - start
+            self.meter.tick("training")
             if self.env_steps >= self.budget.env_steps:
                 self._write_metrics(self.budget.env_steps)
             self._say("training")
@@ -153,6 +157,7 @@ class Loop:
                 return "interrupted"
         self._save()
         self._final()
+        self.meter.charge("final")
         self.folder.update(status="complete", finished=record.now(), **self._costs())
         self._say("done")
         return "complete"
@@ -210,14 +215,17 @@ class Loop:
             point = min(self.points * self.budget.eval_every, self.budget.env_steps)
             if point > self.env_steps or self.points > math.ceil(self.budget.env_steps / self.budget.eval_every):
                 return
+            self.meter.charge("training")
             start = time.monotonic()
             self._evaluate(point)
             self.eval_seconds += time.monotonic() - start
+            self.meter.charge("evaluation")
             if self.diagnostics is not None:
                 self._say("evaluating")
                 self.diagnostics.record(
                     self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
                 )  # at each point: a trial killed later has told how it measured
+                self.meter.charge("cdm")
             self.points += 1
 
     def _evaluate(self, point: int) -> None:
@@ -230,8 +238,8 @@ class Loop:
         self._write("evaluations.csv", point, found)
         if point < self.budget.env_steps:  # the last point waits for the last round's learning
             self._write_metrics(point)
-        row = (point, self.learner.updates, self.seconds)
-        self.folder.append("timings.csv", ("env_steps", "updates", "seconds"), [row])
+        columns = ("env_steps", "updates", "seconds", *self.meter.columns)
+        self.folder.append("timings.csv", columns, [(point, self.learner.updates, self.seconds, *self.meter.row())])
         self._measured(found, "evaluation", point)
         score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
         self.voice.last_eval = score
@@ -273,6 +281,7 @@ class Loop:
             self._diverged(f"{trouble} {which} episodes at env step {env_steps:,}")
 
     def _diverged(self, trouble: str, cause: Exception | None = None) -> NoReturn:
+        self.meter.charge("training")
         self.folder.update(**self._costs())
         raise Diverged(f"{self.trial.algorithm}: {trouble}") from cause
 
@@ -294,21 +303,24 @@ class Loop:
         times = (self.seconds, self.eval_seconds)
         used = record.costs(self.learner, self.env, self.device, self.env_steps, self.transitions, times)
         measured = {} if self.diagnostics is None else {"cdm_seconds": self.diagnostics.seconds}
-        return {**used, "best": self.best or None, **measured}
+        return {**used, **self.meter.record(), "best": self.best or None, **measured}
 
     def _save(self) -> None:
         self.saved_at = self.env_steps
+        self.meter.charge("training")
         state = {
             "learner": self.learner.state_dict(),
             "rng": {name: rng.get_state() for name, rng in self.rng.items()},
             "means": self.means.state_dict(),
             "counters": [self.env_steps, self.rounds, self.points, self.transitions],
             "clocks": [self.seconds, self.eval_seconds, self.diagnostics.seconds if self.diagnostics else 0.0],
+            "meter": self.meter.state_dict(),
             "best": self.best,
             "best_net": self._best_net,
             "positions": self.folder.positions(),
         }
         self._parts = checkpoint.save(self.folder.path, state, self.replay, self._parts)
+        self.meter.charge("checkpoint")
 
     def _resume(self) -> bool:
         """Continue from the checkpoint; without one begin anew, and drop rows that an earlier start left."""
@@ -326,6 +338,7 @@ class Loop:
         self.seconds, self.eval_seconds, *measuring = state["clocks"]
         if self.diagnostics is not None:
             self.diagnostics.seconds = sum(measuring)
+        self.meter.load_state_dict(state.get("meter"))
         self.best = state["best"]
         if best_net := state.get("best_net"):  # best.pt may hold one found after this checkpoint, and lost with it
             self._best_net = best_net
