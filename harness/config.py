@@ -43,8 +43,8 @@ class Choice:
     """smoke (seconds a trial), quick (minutes) or paper (the published protocol); its parts can be overridden below."""
     corrupt: str = ""
     """One agent plays badly for a while in training: agent:0,from:1e5,to:2e5,policy:uniform. Default: none does."""
-    cdm: Literal["off", "on"] = "off"
-    """on: measure centralised-decentralised mismatch at every evaluation. Takes time of its own; trains the same."""
+    cdm: Literal["off", "on", "final"] = "off"
+    """Centralised-decentralised mismatch: on, measured at every evaluation; final, at the last. Trains the same."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Experiment:
         }
         if corruption is not None:  # settings of trials without are those that they always were
             common["corrupt"] = str(corruption)
-        if self.choice.cdm == "on":
-            common["cdm"] = True
+        if self.choice.cdm != "off":
+            common["cdm"] = self.choice.cdm == "on" or self.choice.cdm
         return [
             Trial(
                 experiment=self.name,

@@ -162,7 +162,7 @@ class Trial:
     seed: int
     settings: Mapping[str, Any]
     """``{"algorithm": every field, "suite": every field, "budget": every field of Budget, "engine": str}``; where asked
-    for also ``"corrupt"`` (text, see ``harness.cdm.corrupt``) and ``"cdm": True``."""
+    for also ``"corrupt"`` (text, see ``harness.cdm.corrupt``) and ``"cdm": True`` or ``"final"``."""
     results: str = "results"
     """Root folder of all experiments."""
     device: str = "cpu"

@@ -1,7 +1,7 @@
 """All diagnostics of one method at one point of training.
 
 ``measure`` needs networks and an environment; ``Diagnostics`` is what a running trial calls at its evaluations
-(``cdm=on``).
+(``cdm=on``) or at the last of them (``cdm=final``).
 Nothing here touches what is trained: networks are copied before a loss sees them, and every random number comes from
 the trial's ``diagnostics`` stream.
 """
@@ -296,12 +296,17 @@ class Diagnostics:
 
     def __init__(
         self, folder: TrialFolder, algorithm: Algorithm, suite: Suite, task: str, env: VecEnv, seeds: Seeds,
-        options: Options = Options(),
+        options: Options = Options(), final: bool = False,
     ) -> None:  # fmt: skip
+        self.final = final
         self.folder, self.algorithm, self.suite, self.task, self.env = folder, algorithm, suite, task, env
         self.seeds, self.options = seeds, options
         self.seconds = 0.0
         """Wall time of all measurements so far: the cost to state."""
+
+    def due(self, env_steps: int, budget: int) -> bool:
+        """Whether the evaluation at ``env_steps`` is measured: all are, or the last alone."""
+        return not self.final or env_steps >= budget
 
     def at(self, net: nn.ModuleDict, target: nn.ModuleDict, env_steps: int, point: int) -> Measurement:
         """Measure and append; ``point`` is the number of the evaluation, which alone chooses the random stream."""

@@ -83,6 +83,17 @@ def test_every_evaluation_is_measured_once_at_a_cost_of_its_own(
     assert found["settings"]["cdm"] is True
 
 
+def test_measured_at_the_last_evaluation_alone_it_says_what_every_evaluation_says_of_it(
+    tmp_path: Path, measured: Callable[[str, str], Path]
+) -> None:
+    folder, every = finish(with_(tiny(tmp_path, "vdn"), cdm="final")), measured("vdn", "discrete")
+    lines = (every / "cdm.csv").read_text().splitlines()
+    assert (folder / "cdm.csv").read_text().splitlines() == [lines[0], *(x for x in lines if x.startswith("120,"))]
+    assert tables(folder) == tables(every)
+    identical(state(folder), state(every))
+    assert record(folder)["cdm"]["about"] == record(every)["cdm"]["about"]
+
+
 def test_the_time_of_measuring_is_not_that_of_training_or_evaluating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,8 +102,11 @@ def test_the_time_of_measuring_is_not_that_of_training_or_evaluating(
     class Slow:
         """A measurement that takes a thousand seconds of the clock that is read."""
 
-        def __init__(self, *_: Any) -> None:
+        def __init__(self, *_: Any, **__: Any) -> None:
             self.seconds = 0.0
+
+        def due(self, *_: Any) -> bool:
+            return True
 
         def at(self, *_: Any) -> None:
             late[0] += 1000.0
@@ -221,6 +235,7 @@ def test_the_keys_become_settings_where_they_are_asked_for() -> None:
     found = ask("corrupt=agent:0,from:1e3,to:2e3", "cdm=on").trials("cpu")[0].settings
     assert found == {**plain, "corrupt": "agent:0,from:1000,to:2000,policy:uniform", "cdm": True}
     assert json.loads(json.dumps(found)) == found
+    assert ask("cdm=final").trials("cpu")[0].settings == {**plain, "cdm": "final"}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +246,7 @@ def test_the_keys_become_settings_where_they_are_asked_for() -> None:
         ("corrupt=agent:0,form:10,to:50", "did you mean"),
         ("corrupt=agent:2,from:0,to:50", "corrupt: agent:2, but the task has agents 0 to 1"),
         ("corrupt=agent:0,from:2e4,to:3e4", "corrupt: from:20000 is not before the end of training, env_steps=20000"),
-        ("cdm=maybe", "cdm=maybe: expected one of off, on, got 'maybe'"),
+        ("cdm=maybe", "cdm=maybe: expected one of off, on, final, got 'maybe'"),
     ],
 )
 def test_a_malformed_key_is_refused_in_one_line(text: str, message: str) -> None:
@@ -251,6 +266,8 @@ def test_one_experiment_never_mixes_them(tmp_path: Path) -> None:
         make(ask(*common))
     with pytest.raises(UserError, match="cdm=off, now it is on"):
         make(ask(*common, "corrupt=agent:0,from:1e3,to:2e3", "cdm=on"))
+    with pytest.raises(UserError, match="cdm=off, now it is final"):
+        make(ask(*common, "corrupt=agent:0,from:1e3,to:2e3", "cdm=final"))
 
 
 def test_seeds_measured_and_not_are_seeds_of_one_method_corrupted_ones_are_not() -> None:
