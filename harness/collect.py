@@ -24,6 +24,11 @@ class Episodes(NamedTuple):
     length: Tensor  # [E] int64, steps
     outcome: dict[str, Tensor]  # name -> [E] float32
 
+    def means(self) -> dict[str, Tensor]:
+        """Over the E episodes, a scalar each: "return", "length" and every outcome."""
+        found = {"return": self.returns, "length": self.length.float(), **self.outcome}
+        return {name: values.mean() for name, values in found.items()}
+
 
 class _Recorder:
     """Moments and transitions as they come, stacked at the end."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from harness import checkpoint, trial
+from harness import assemble, checkpoint
 from harness.cdm.play import Player
 from harness.errors import UserError
 from harness.learner import Learner
@@ -63,10 +63,10 @@ def opened(folder: TrialFolder, device: str = "cpu") -> Saved:
         raise UserError(f"{folder.path}: its record names no settings to rebuild the method from")
     made = Trial(**{k: record[k] for k in names}, device=device)
     try:
-        _, suite, task, budget = trial.build(made)
+        _, suite, task, budget = assemble.build(made)
     except (UserError, KeyError) as error:  # a name or a task that is no more
         raise UserError(f"{folder.path}: its settings are not those of this version: {error}") from error
-    env = suite.make(task.name, min(budget.eval_episodes, trial.EVALUATION_ENVS), torch.device(device))
+    env = assemble.evaluation_env(suite, task.name, budget, torch.device(device))
     return Saved(folder, made, suite, env)
 
 
@@ -75,9 +75,9 @@ def teams(saved: Saved, which: str = "checkpoint") -> Iterator[tuple[str, Player
 
     ``which``: checkpoint (all of them), last or best. ``best.pt`` holds no target networks: copies of its own stand in.
     """
-    algorithm = trial.build(saved.trial)[0]
+    algorithm = assemble.build(saved.trial)[0]
     device, path = torch.device(saved.trial.device), saved.folder.path
-    fresh = trial.initial_networks(algorithm, saved.env, 0, device)
+    fresh = assemble.initial_networks(algorithm, saved.env, 0, device)
     found: list[tuple[str, Player, nn.ModuleDict]] = []
     try:
         if which != "last" and (path / "best.pt").exists():

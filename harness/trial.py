@@ -6,73 +6,39 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
 
 import torch
-from torch import nn
 
-from harness import checkpoint, evaluate, fields, record, registry
-from harness.algorithm import Algorithm
-from harness.collect import Episodes, episodes
+from harness import assemble, checkpoint, evaluate, record
+from harness.collect import episodes
 from harness.energy import Meter
 from harness.errors import Diverged
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
-from harness.replay import Replay
-from harness.seeds import Seeds, reseed
+from harness.seeds import Seeds
 from harness.store import TrialFolder
-from harness.suite import Budget, Suite, Task, VecEnv
-from harness.types import Action, Spec, Step, Trial
+from harness.types import Action, Step, Trial
 
-if TYPE_CHECKING:  # diagnostics are loaded by trials that ask for them
-    from harness.cdm.measure import Diagnostics
-
-EVALUATION_ENVS = 32
-"""Most environments that evaluate at once; each plays the same number of episodes."""
+Around = Callable[["Loop"], AbstractContextManager[Any]]
 
 
-def run(trial: Trial, tell: Tell, stopping: Callable[[], bool]) -> str:
+def run(trial: Trial, tell: Tell, stopping: Callable[[], bool], around: Around = nullcontext) -> str:
     """Run ``trial`` to its end, from its checkpoint where it has one: "complete", or "interrupted" when asked to stop.
 
-    Everything it measures goes into its folder. ``tell`` hears of progress; ``stopping`` is asked between rounds.
+    Everything it measures goes into its folder. ``tell`` hears of progress; ``stopping`` is asked between rounds;
+    ``around`` its loop is watched.
     """
     torch.set_num_threads(1)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     loop = Loop(trial, tell)
     try:
-        return loop.run(stopping)
+        with around(loop):
+            return loop.run(stopping)
     finally:
         loop.close()
-
-
-def build(trial: Trial) -> tuple[Algorithm, Suite, Task, Budget]:
-    """The objects that a trial's settings describe, every field of its declared type again. Raises ``UserError``."""
-    settings, name = trial.settings, trial.algorithm.partition("@")[0]
-    algorithm: Algorithm = fields.build(registry.algorithm(name), settings["algorithm"], trial.algorithm)
-    suite: Suite = fields.build(registry.suite(trial.suite), settings["suite"], trial.suite)
-    return algorithm, suite, suite.tasks()[trial.task], fields.build(Budget, settings["budget"])
-
-
-def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch.device) -> nn.ModuleDict:
-    """Networks at their seeded start. Layers draw from torch's global generator, which is put back."""
-    with torch.random.fork_rng(devices=[]):
-        reseed(torch.default_generator, seed)
-        return algorithm.networks(env.spec).to(device)
-
-
-Corrupt = Callable[[Action, Step, int], Action]
-"""(action, step, environment steps of training so far) -> what is played."""
-
-
-def corrupting(trial: Trial, spec: Spec, rng: torch.Generator) -> Corrupt:
-    """What a trial with ``corrupt=`` plays in training. Raises ``UserError`` when its task has no such agent."""
-    from harness.cdm import corrupt
-
-    found = corrupt.parse(trial.settings["corrupt"])
-    if found is not None:
-        found.check(spec)
-    return lambda action, step, env_steps: corrupt.corrupted(action, step, env_steps, found, spec, rng)
 
 
 class Loop:
@@ -82,29 +48,20 @@ class Loop:
         self.trial = trial
         self.folder = TrialFolder.of(trial)
         self.device = torch.device(trial.device)
-        self.algorithm, self.suite, self.task, self.budget = build(trial)
+        self.algorithm, self.suite, self.task, self.budget = assemble.build(trial)
         self.meter = Meter(self.device)
         self.seeds = Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
         self.voice = Voice(tell, self.budget.env_steps, self.task.metric)
         self.env_steps = self.rounds = self.points = self.transitions = 0
         self._say("starting")
         self.env = self.suite.make(trial.task, self.algorithm.num_envs, self.device)
-        self.eval_env = self.suite.make(trial.task, min(self.budget.eval_episodes, EVALUATION_ENVS), self.device)
-        net = initial_networks(self.algorithm, self.env, self.seeds.integer("parameters"), self.device)
-        self.learner = Learner(self.algorithm, net)
-        self.replay: Replay | None = None
-        if self.algorithm.data == "replay":
-            self.replay = Replay(self.env.spec, self.algorithm.buffer_episodes, self.device)  # type: ignore[attr-defined]
-        self.rng = {
-            "exploration": self.seeds.generator("exploration", self.device),
-            "learning": self.seeds.generator("learning", self.device),
-            "replay": self.seeds.generator("replay"),
-        }
-        self.corrupt: Corrupt | None = None
-        if trial.settings.get("corrupt"):
-            self.rng["corruption"] = self.seeds.generator("corruption", self.device)
-            self.corrupt = corrupting(trial, self.env.spec, self.rng["corruption"])
-        self.diagnostics = self._diagnostics() if trial.settings.get("cdm") else None
+        self.eval_env = assemble.evaluation_env(self.suite, trial.task, self.budget, self.device)
+        seed = self.seeds.integer("parameters")
+        self.learner = Learner(self.algorithm, assemble.initial_networks(self.algorithm, self.env, seed, self.device))
+        self.replay = assemble.empty_replay(self.algorithm, self.env.spec, self.device)
+        self.rng = assemble.generators(trial, self.seeds, self.device)
+        self.corrupt = assemble.corrupting(trial, self.env.spec, self.rng.get("corruption"))
+        self.diagnostics = assemble.diagnostics(trial, self.algorithm, self.suite, self.eval_env, self.seeds)
         self.means = Means()
         self.seconds = self.eval_seconds = 0.0
         self.best: dict[str, Any] = {}  # score, return and env_steps of the best evaluation
@@ -173,7 +130,7 @@ class Loop:
         self.rounds += 1
         self.env_steps += int(result.length.sum())
         self._measured({"return": result.returns.tolist()}, "training", self.env_steps)
-        self.means.add({f"train/{name}": value for name, value in self._train_metrics(result).items()})
+        self.means.add({f"train/{name}": value for name, value in result.means().items()})
         if self.replay is None:
             self.batch = batch
         else:
@@ -183,13 +140,6 @@ class Loop:
         """The behaviour policy, one agent of it corrupted where that was asked for."""
         action = self.algorithm.act(self.learner.net, step, memory, env_steps, self.rng["exploration"])
         return action if self.corrupt is None else self.corrupt(action, step, env_steps)
-
-    def _train_metrics(self, result: Episodes) -> dict[str, torch.Tensor]:
-        return {
-            "return": result.returns.mean(),
-            "length": result.length.float().mean(),
-            **{name: value.float().mean() for name, value in result.outcome.items()},
-        }
 
     def _learn(self) -> None:
         progress = min(self.env_steps / self.budget.env_steps, 1.0)
@@ -247,12 +197,6 @@ class Loop:
             self.best = {"score": score, "return": returns, "env_steps": point}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
             checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)
-
-    def _diagnostics(self) -> Diagnostics:
-        """Of mismatch, at every evaluation: in the evaluation's environments, from a random stream of their own."""
-        from harness.cdm.measure import Diagnostics
-
-        return Diagnostics(self.folder, self.algorithm, self.suite, self.task.name, self.eval_env, self.seeds)
 
     def _final(self) -> None:
         """The absolute metric: the best policy by evaluation on fresh episodes (Gorsane et al. 2022)."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness import registry
+from harness.assemble import build
 from harness.config import method
 from harness.fields import to_json
 from harness.suite import Budget
-from harness.trial import build
 from harness.types import Trial
 
 

@@ -221,7 +221,7 @@ def test_losses_move_nothing_off_the_device_and_select_by_no_mask() -> None:
 
 
 def test_no_role_reads_a_global_generator() -> None:
-    """torch's where layers are born (trial), under fork_rng; nothing of random's or numpy's globals."""
+    """torch's where layers are born (assemble), under fork_rng; nothing of random's or numpy's globals."""
     for name in SOURCES:
         text = SOURCES[name].read_text()
         seeded = re.findall(
@@ -229,7 +229,7 @@ def test_no_role_reads_a_global_generator() -> None:
             r"|np\.random\.(?!SeedSequence|Generator|default_rng|PCG64|MT19937|RandomState)\w+",
             text,
         )
-        allowed = {"harness.trial": ["torch.default_generator"]}
+        allowed = {"harness.assemble": ["torch.default_generator"]}
         if within(name, "suites.adapters"):  # worker processes of engines that read globals seed them there
             continue
         assert seeded == allowed.get(name, []), (name, seeded)

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from harness import checkpoint, evaluate, registry
+from harness.assemble import build
 from harness.errors import Diverged, UserError
 from harness.learner import Learner
 from harness.store import TrialFolder, load
-from harness.trial import Loop, build, run
+from harness.trial import Loop, run
 from harness.types import Progress, Trial
 from tests.support.episodes import method_kinds
 from tests.support.trials import finish, identical, state, stop_after, tables, tiny
