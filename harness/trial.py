@@ -170,7 +170,7 @@ class Loop:
             self._evaluate(point)
             self.eval_seconds += time.monotonic() - start
             self.meter.charge("evaluation")
-            if self.diagnostics is not None:
+            if self.diagnostics is not None and self.diagnostics.due(point, self.budget.env_steps):
                 self._say("evaluating")
                 self.diagnostics.record(
                     self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
