@@ -61,7 +61,7 @@ def state(folder: Path) -> dict[str, Any]:
     """The checkpoint without its clocks, flattened; and the best networks."""
     found = checkpoint.load(folder, None, CPU)
     assert found is not None
-    for clock in ("clocks", "positions", "parts"):  # the last two differ in where the trial stopped on its way
+    for clock in ("clocks", "meter", "positions", "parts"):  # the last two differ in where the trial stopped on its way
         found.pop(clock)
     return flat(found) | {f"best.pt/{k}": v for k, v in flat(checkpoint.load_networks(folder / "best.pt")).items()}
 
