@@ -135,7 +135,7 @@ class FACMAC:
         Discrete actions are relaxed: one-hot samples whose gradient is the Gumbel-softmax's (straight through).
         """
         avail = None if batch.avail is None else batch.avail[:, :-1]
-        out, _ = net["actor"].agent(batch.obs[:, :-1], last_actions(batch)[:, :-1])
+        out, _ = net["actor"].agent(batch.obs[:, :-1], last_actions(batch)[:, :-1], lengths=batch.lengths)
         action = gumbel_softmax(out, avail, rng) if net["actor"].box is None else net["actor"].squash(out)
         gain = masked_mean(self._q_tot(net, batch, action), batch.mask)
         squares = masked_mean((out**2).mean((-1, -2)), batch.mask)
@@ -146,7 +146,7 @@ class FACMAC:
     @staticmethod
     def _greedy(actor: DeterministicActor, batch: Batch) -> Tensor:
         """mu_i(tau_i) at every moment, as vectors [B,T+1,N,U|A]."""
-        out, _ = actor.agent(batch.obs, last_actions(batch))
+        out, _ = actor.agent(batch.obs, last_actions(batch), lengths=batch.lengths)
         return actor.squash(out) if actor.box is not None else one_hot(out, batch.avail)
 
     @staticmethod
@@ -173,7 +173,8 @@ class FACMAC:
     def policy(self, net: nn.ModuleDict, batch: Batch) -> Distribution:
         """The behaviour policy without uniform play, [B,T,N]: the softmax, or the Gaussian around mu_i."""
         avail = None if batch.avail is None else batch.avail[:, :-1]
-        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail, noise=self.noise)[0]
+        actor, before = net["actor"], last_actions(batch)[:, :-1]
+        pi: Distribution = actor(batch.obs[:, :-1], before, avail, noise=self.noise, lengths=batch.lengths)[0]
         return pi
 
     def utilities(self, net: nn.ModuleDict, batch: Batch, action: Tensor) -> Tensor:

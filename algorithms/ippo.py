@@ -82,7 +82,7 @@ class IPPO:
 
     def values(self, net: nn.ModuleDict, batch: Batch) -> Tensor:
         """V(tau_i), [B,T+1,N]."""
-        value: Tensor = net["critic"](batch.obs, last_actions(batch))[0].squeeze(-1)
+        value: Tensor = net["critic"](batch.obs, last_actions(batch), lengths=batch.lengths)[0].squeeze(-1)
         return value
 
     def advantages(self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator) -> Batch:
@@ -118,5 +118,5 @@ class IPPO:
     def policy(self, net: nn.ModuleDict, batch: Batch) -> Distribution:
         """pi(.|tau_i) at each of the T steps, [B,T,N]."""
         avail = None if batch.avail is None else batch.avail[:, :-1]
-        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail)[0]
+        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail, lengths=batch.lengths)[0]
         return pi

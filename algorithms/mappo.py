@@ -109,5 +109,5 @@ class MAPPO:
     def policy(self, net: nn.ModuleDict, batch: Batch) -> Distribution:
         """pi(.|tau_i) at each of the T steps, [B,T,N]."""
         avail = None if batch.avail is None else batch.avail[:, :-1]
-        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail)[0]
+        pi: Distribution = net["actor"](batch.obs[:, :-1], last_actions(batch)[:, :-1], avail, lengths=batch.lengths)[0]
         return pi

@@ -179,7 +179,8 @@ class MCEM:
 
     @staticmethod
     def _pi(actor: nn.Module, batch: Batch) -> Distribution:
-        pi: Distribution = actor(batch.obs, last_actions(batch)[:, : batch.obs.shape[1]], batch.avail)[0]
+        before = last_actions(batch)[:, : batch.obs.shape[1]]
+        pi: Distribution = actor(batch.obs, before, batch.avail, lengths=batch.lengths)[0]
         return pi
 
     @staticmethod

@@ -11,6 +11,25 @@ from torch import Tensor, nn
 
 from harness.types import Batch, Spec
 
+WORTH_PARTS = 128
+"""Fewer rows than this (episodes x agents) are done whole: calls would cost more than the padding left out."""
+
+
+def going_on(lengths: Tensor, moments: int) -> list[tuple[int, int, int]]:
+    """A sequence in at most four parts (start, end, episodes): from one to the next a quarter of the episodes ends.
+
+    ``lengths`` as ``Batch``'s; an episode of L steps has L+1 moments, of which the first ``moments`` are meant. More
+    parts would leave out little more of the padding.
+    """
+    last = (lengths + 1).clamp(max=moments).tolist()
+    parts, start = [], 0
+    for quarter in (3, 2, 1, 0):
+        end = last[len(last) * quarter // 4]
+        if end > start:
+            parts.append((start, end, sum(x > start for x in last)))
+            start = end
+    return parts
+
 
 class Memory(NamedTuple):
     """What a recurrent agent carries from one step of an episode to the next."""
@@ -34,25 +53,41 @@ class RecurrentAgent(nn.Module):
         self.gru = nn.GRU(hidden, hidden)
         self.head = nn.Linear(hidden, outputs)
 
-    def forward(self, obs: Tensor, last_action: Tensor | None, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, obs: Tensor, last_action: Tensor | None, hidden: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The whole sequence in one call.
 
         ``obs`` [B,T,N,O]; ``last_action`` [B,T,N] int64 with -1 for none | [B,T,N,U] | None for none anywhere;
         ``hidden`` [1,B*N,H], None for zero. Returns outputs [B,T,N,outputs] and the last hidden state [1,B*N,H].
+
+        ``lengths`` as ``Batch``'s: episodes that have ended may then be left out, a part of the sequence at a time;
+        their outputs are 0, and the hidden state returned is that of the episodes still in the last part.
         """
-        b, t, n, _ = obs.shape
+        parts, outputs = [(0, obs.shape[1], obs.shape[0])], []
+        if lengths is not None and obs.shape[0] * obs.shape[2] >= WORTH_PARTS:
+            parts = going_on(lengths, obs.shape[1])
+        for start, end, b in parts:
+            before = None if last_action is None else last_action[:b, start:end].transpose(0, 1)
+            x = self._embed(obs[:b, start:end].transpose(0, 1), before)  # [T,B,N,H]
+            t, _, n, _ = x.shape
+            y, hidden = self.gru(x.reshape(t, b * n, -1), hidden if hidden is None else hidden[:, : b * n])
+            q = self.head(y).reshape(t, b, n, -1).transpose(0, 1)
+            outputs.append(F.pad(q, (0, 0) * 3 + (0, obs.shape[0] - b)))
+        assert hidden is not None
+        return outputs[0] if len(parts) == 1 else torch.cat(outputs, 1), hidden
+
+    def _embed(self, obs: Tensor, before: Tensor | None) -> Tensor:
+        """What the GRU is given, [...,N,H]. In place on what was just made: fewer passes over memory."""
         from_obs, from_action, from_id = torch.split(self.embed.weight, self.sizes, dim=1)
-        # Sums and ReLUs in place, on what was just made: the same numbers with fewer passes over memory.
-        x = F.linear(obs.transpose(0, 1), from_obs, self.embed.bias).add_(from_id.t())  # [T,B,N,H]
-        if last_action is not None:
-            before = last_action.transpose(0, 1)
+        x = F.linear(obs, from_obs, self.embed.bias).add_(from_id.t())
+        if before is not None:
             if self.discrete:
                 table = F.pad(from_action.t(), (0, 0, 1, 0))  # row 0: no action yet
                 x = x.add_(F.embedding(before + 1, table))
             else:
                 x = x.add_(F.linear(before, from_action))
-        y, hidden = self.gru(x.relu_().reshape(t, b * n, -1), hidden)
-        return self.head(y).reshape(t, b, n, -1).transpose(0, 1), hidden
+        return x.relu_()
 
 
 def last_actions(batch: Batch) -> Tensor:

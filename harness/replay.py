@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from operator import itemgetter
 from typing import Any
 
@@ -76,9 +77,10 @@ class Replay:
         self.added += count
 
     def sample(self, count: int, rng: torch.Generator) -> Batch:
-        """``count`` episodes, cut to the longest among them. ``rng`` is a CPU generator."""
+        """``count`` episodes, the longest first, cut to its length. ``rng`` is a CPU generator."""
         index = torch.randperm(len(self), generator=rng)[:count]
-        return self.take(index)
+        lengths, order = self.length[index].sort(descending=True, stable=True)
+        return dataclasses.replace(self.take(index[order]), lengths=lengths)
 
     def take(self, index: Tensor) -> Batch:
         """Episodes at the given slots, cut to the longest among them."""
@@ -123,16 +125,26 @@ class Replay:
         self.added = start + len(lengths)
 
 
+def longest_first(batch: Batch) -> Batch:
+    """The same episodes in order of length, so that networks can leave out what did not happen."""
+    lengths, order = batch.mask.sum(1).to(torch.int64).cpu().sort(descending=True, stable=True)
+    return dataclasses.replace(batch.map(itemgetter(order.to(batch.mask.device))), lengths=lengths)
+
+
 def split(batch: Batch, parts: int, rng: torch.Generator) -> list[Batch]:
     """The episodes in ``parts`` random parts of near-equal size, each cut to its longest; ``rng`` on the CPU.
 
-    Fewer episodes than parts make a part each.
+    Fewer episodes than parts make a part each. Parts keep the order of the episodes.
     """
     parts = min(parts, len(batch.mask))
     if parts == 1:
         return [batch]
-    order = torch.randperm(len(batch.mask), generator=rng).to(batch.mask.device)
-    return [shorten(batch.map(itemgetter(index))) for index in order.tensor_split(parts)]
+    found = []
+    for index in torch.randperm(len(batch.mask), generator=rng).tensor_split(parts):
+        index = index.sort().values
+        part = shorten(batch.map(itemgetter(index.to(batch.mask.device))))
+        found.append(part if batch.lengths is None else dataclasses.replace(part, lengths=batch.lengths[index]))
+    return found
 
 
 def shorten(batch: Batch) -> Batch:

@@ -17,6 +17,7 @@ from harness.energy import Meter
 from harness.errors import Diverged
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
+from harness.replay import longest_first
 from harness.seeds import Seeds
 from harness.store import TrialFolder
 from harness.types import Action, Step, Trial
@@ -132,7 +133,7 @@ class Loop:
         self._measured({"return": result.returns.tolist()}, "training", self.env_steps)
         self.means.add({f"train/{name}": value for name, value in result.means().items()})
         if self.replay is None:
-            self.batch = batch
+            self.batch = longest_first(batch)
         else:
             self.replay.add(batch)
 

@@ -98,6 +98,8 @@ class Batch:
     reward: Tensor  # [B,T] float32
     terminated: Tensor  # [B,T] float32: 1 at a true end only, never at a time limit
     mask: Tensor  # [B,T] float32: 1 where this step happened
+    lengths: Tensor | None = None
+    """[B] int64 on the CPU: steps of each episode, where they lie longest first; None in any other order."""
     extra: dict[str, Tensor] = field(default_factory=dict)
     """What a loss's ``prepare`` computed once for all its epochs; each [B], [B,T,...] or [B,T+1,...]."""
 
@@ -107,13 +109,13 @@ class Batch:
         return torch.cat([torch.ones_like(self.mask[:, :1]), self.mask], 1) > 0
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Batch:
-        """``f`` applied to every tensor."""
+        """``f`` applied to every tensor but ``lengths``, which is left out: ``f`` may change their order."""
         changed: dict[str, Any] = {k: v if v is None else f(v) for k, v in self.tensors().items()}
-        return dataclasses.replace(self, **changed, extra={k: f(v) for k, v in self.extra.items()})
+        return dataclasses.replace(self, **changed, lengths=None, extra={k: f(v) for k, v in self.extra.items()})
 
     def tensors(self) -> dict[str, Tensor | None]:
-        """Fields by name, ``extra`` left out."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "extra"}
+        """Fields by name, ``lengths`` and ``extra`` left out."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("lengths", "extra")}
 
     def clean(self) -> Batch:
         """The same episodes with padding and the observations of dead agents set to neutral values.

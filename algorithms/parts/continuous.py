@@ -15,7 +15,7 @@ from harness.types import Action, Batch, Continuous, Step
 
 def encode_history(agent: RecurrentUtility, batch: Batch) -> Tensor:
     """Each agent's history at every moment, [B,T+1,N,H]."""
-    encoded: Tensor = agent.agent(batch.obs, last_actions(batch))[0]
+    encoded: Tensor = agent.agent(batch.obs, last_actions(batch), lengths=batch.lengths)[0]
     return encoded
 
 

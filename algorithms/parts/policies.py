@@ -67,10 +67,11 @@ class Actor(nn.Module):
         self.agent = RecurrentAgent(spec, spec.action.dim if self.box is None else 2 * self.box.size, hidden)
 
     def forward(
-        self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None
-    ) -> tuple[Distribution, Tensor]:
+        self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> tuple[Distribution, Tensor]:  # fmt: skip
         """Whole sequences, arguments as ``RecurrentAgent``'s: the policies [B,T,N] and the last hidden state."""
-        out, hidden = self.agent(obs, last_action, hidden)
+        out, hidden = self.agent(obs, last_action, hidden, lengths)
         if self.box is None:
             return categorical(out, avail), hidden
         mean, log_std = out.chunk(2, -1)
@@ -139,10 +140,10 @@ class DeterministicActor(nn.Module):
 
     def forward(
         self, obs: Tensor, last_action: Tensor | None, avail: Tensor | None, hidden: Tensor | None = None,
-        noise: float = 0.0,
+        noise: float = 0.0, lengths: Tensor | None = None,
     ) -> tuple[Distribution, Tensor]:  # fmt: skip
         """As ``Actor``'s: the softmax, or a Gaussian of ``noise`` half-widths around mu_i."""
-        out, hidden = self.agent(obs, last_action, hidden)
+        out, hidden = self.agent(obs, last_action, hidden, lengths)
         if self.box is None:
             return categorical(out, avail), hidden
         mean = self.squash(out)

@@ -12,7 +12,7 @@ from harness.types import Action, Batch, Step
 
 def all_utilities(net: nn.ModuleDict, batch: Batch) -> Tensor:
     """Q_i(tau_i, .) at every moment, [B,T+1,N,A]."""
-    q: Tensor = net["agent"](batch.obs, last_actions(batch))[0]
+    q: Tensor = net["agent"](batch.obs, last_actions(batch), lengths=batch.lengths)[0]
     return q
 
 

@@ -1,8 +1,11 @@
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.networks import RecurrentAgent, last_actions, mlp
+from harness.networks import RecurrentAgent, going_on, last_actions, mlp
+from harness.types import Batch
 from tests.support.episodes import CONTINUOUS, DISCRETE, batch_of, spec_of
 
 
@@ -111,3 +114,40 @@ def test_agents_that_see_the_same_differ_by_their_index() -> None:
 def test_mlp_has_relu_between_its_layers_and_none_after() -> None:
     kinds = [type(layer).__name__ for layer in mlp((2, 3, 4, 1))]
     assert kinds == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+
+
+def ragged(kind: str, lengths: list[int]) -> Batch:
+    batch = batch_of(spec_of(kind), lengths, [True] * len(lengths))
+    return dataclasses.replace(batch, lengths=torch.tensor(lengths))
+
+
+@pytest.mark.parametrize("kind", ["discrete", "continuous"])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_leaving_out_what_did_not_happen_changes_no_output_and_no_gradient(
+    kind: str, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``cut`` 1: the T moments at which an action is chosen; 0: the one after the last action too."""
+    monkeypatch.setattr("harness.networks.WORTH_PARTS", 0)
+    net, batch = agent(kind), ragged(kind, [9, 5, 5, 1])
+    moments = 10 - cut
+    obs, before = batch.obs[:, :moments], last_actions(batch)[:, :moments]
+    happened = torch.arange(moments) <= batch.lengths[:, None]
+    weight = torch.randn(4, moments, 3, 3, generator=torch.Generator().manual_seed(1)) * happened[..., None, None]
+    found = []
+    for lengths in (None, batch.lengths):
+        out, _ = net(obs, before, lengths=lengths)
+        found.append((out, torch.autograd.grad((out * weight).sum(), list(net.parameters()))))
+    (full, slow), (packed, quick) = found
+    torch.testing.assert_close(packed[happened], full[happened], rtol=1e-5, atol=1e-6)
+    assert not packed[~happened].any()
+    for a, b in zip(slow, quick, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_work_left_out_is_the_padding() -> None:
+    """Every moment that happened is in a part, and no part holds an episode that ended before it began."""
+    lengths = torch.tensor([40, 31, 30, 22, 22, 20, 9, 3])
+    assert going_on(lengths, 41) == [(0, 10, 8), (10, 23, 6), (23, 31, 3), (31, 41, 2)]
+    assert going_on(lengths, 40) == [(0, 10, 8), (10, 23, 6), (23, 31, 3), (31, 40, 2)]
+    assert going_on(torch.tensor([7, 7, 7]), 8) == [(0, 8, 3)]
+    assert going_on(torch.tensor([5]), 5) == [(0, 5, 1)]

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from harness.replay import Replay, bytes_needed, shorten, split
+from harness.replay import Replay, bytes_needed, longest_first, shorten, split
 from harness.types import Batch, Discrete, Spec
 from tests.support.episodes import CONTINUOUS, CPU, DISCRETE, batch_of, padded
 
@@ -201,3 +201,23 @@ def test_shortening_takes_off_common_padding_alone() -> None:
     equal(short, batch)
     assert short.extra["number"].tolist() == [0, 1, 2]
     assert torch.equal(short.extra["per_step"], batch.extra["per_step"])
+
+
+def test_a_sample_lies_longest_first_and_knows_its_lengths() -> None:
+    replay = Replay(DISCRETE, 16, torch.device("cpu"))
+    replay.add(batch_of(DISCRETE, [3, 7, 1, 7, 5], [True] * 5))
+    batch = replay.sample(5, torch.Generator().manual_seed(0))
+    assert batch.lengths is not None
+    assert batch.lengths.tolist() == [7, 7, 5, 3, 1] == batch.mask.sum(1).tolist()
+    assert batch.clean().lengths is batch.lengths
+    assert batch.map(lambda x: x.flip(0)).lengths is None  # no longer their order
+
+
+def test_episodes_sorted_and_split_keep_their_lengths() -> None:
+    batch = longest_first(batch_of(DISCRETE, [3, 7, 1, 7, 5], [True] * 5))
+    assert batch.lengths is not None
+    assert batch.lengths.tolist() == [7, 7, 5, 3, 1] == batch.mask.sum(1).tolist()
+    for part in split(batch, 2, torch.Generator().manual_seed(0)):
+        assert part.lengths is not None
+        assert part.lengths.tolist() == part.mask.sum(1).tolist() == sorted(part.lengths.tolist(), reverse=True)
+        assert part.mask.shape[1] == part.lengths[0]
