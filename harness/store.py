@@ -6,10 +6,14 @@ One folder a trial, ``results/<experiment>/<suite>/<task>/<algorithm>/seed_<k>/`
     metrics.csv       env_steps, metric, value                         training, one row a number
     evaluations.csv   env_steps, episode, return, length, <outcomes>   one row a greedy episode
     final.csv         the same columns: the best policy on fresh episodes (env_steps: when it was the best)
-    timings.csv       env_steps, updates, seconds                      differs between identical trials, alone
+    timings.csv       env_steps, updates, seconds, cpu_seconds, cpu_joules, gpu_joules   of training so far; differs
+                      between identical trials, alone
     cdm.csv           env_steps, metric, value                         CDM diagnostics, where measured
     log.txt           what the trial printed, with the traceback of a failure
     checkpoint.pt     complete state, to continue from; best.pt: networks of the best evaluation
+
+``<experiment>/tuning.json`` may declare, method by method, what was spent on tuning before the trials, for the report's
+fairness table: {"qmix": "24 settings x 3 seeds x 2M steps"}.
 
 Files grow by whole lines, floats are written by ``repr`` (exact), and ``trial.json`` is replaced atomically, so a
 killed trial leaves nothing half-written but a last line, which the reader drops and the next writer cuts.
@@ -39,6 +43,9 @@ VERSION = 1
 
 REFERENCE = "reference"
 """Folder below ``results/`` of the experiments that are committed; read only where it is named."""
+
+TUNING = "tuning.json"
+"""In an experiment's folder: method -> what was spent on tuning it, in words."""
 
 STATUSES = ("pending", "running", "complete", "failed", "interrupted")
 TABLES = ("metrics.csv", "evaluations.csv", "final.csv", "timings.csv", "cdm.csv")
@@ -188,6 +195,20 @@ def read_table(path: Path) -> pd.DataFrame | None:
     return table
 
 
+def tuning(experiment: Path) -> dict[str, str]:
+    """What the experiment's ``tuning.json`` declares; nothing without one. Raises ``UserError`` when it is damaged."""
+    path = experiment / TUNING
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not JSON ({error})") from error
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise UserError(f'{path}: a method and a text each is expected, e.g. {{"qmix": "24 settings x 3 seeds"}}')
+    return found
+
+
 def load(path: Path | str) -> Results:
     """All trials at or below ``path``, in folders or in archives. Raises ``UserError`` when there is none."""
     import pandas as pd
@@ -200,6 +221,7 @@ def load(path: Path | str) -> Results:
     rows: list[dict[str, Any]] = []
     tables: dict[str, list[pd.DataFrame]] = {t: [] for t in TABLES}
     damaged: list[tuple[str, str]] = []
+    declared: dict[Path, dict[str, str]] = {}
     for folder in folders(root):
         try:
             record = folder.record()
@@ -208,6 +230,11 @@ def load(path: Path | str) -> Results:
             continue
         if record is None:
             continue
+        place = Path(os.path.normpath(folder.path.absolute() / "../../../.."))  # the experiment, four levels up
+        if place not in declared:
+            declared[place] = tuning(place)
+        if text := declared[place].get(str(record.get("algorithm"))):
+            record["tuning"] = text
         identity = {k: record.get(k) for k in TRIAL_COLUMNS if k not in ("trial", "record")}
         key = "/".join(str(record.get(k)) for k in ("experiment", "suite", "task", "algorithm"))
         key += f"/seed_{record.get('seed')}"

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from harness.analysis import twosample
+from harness.analysis import energy, twosample
 from harness.analysis.bootstrap import RESAMPLES, Array, Estimate, aggregate
 from harness.analysis.curves import AXES, Axis, axis_of
 from harness.analysis.ranks import Ranks, friedman
@@ -48,8 +48,8 @@ def _value_at(run: Run, axis: Axis, at: float) -> float | None:
 def endpoint(scores: Scores, task: TaskInfo, match: Axis = "env_steps") -> Endpoint:
     """The score of each seed on ``task``: the absolute metric where all had the same budget, else at the common step.
 
-    ``match`` other than env_steps compares at the largest number of updates, or seconds, that every run reached.
-    Raises ``UserError`` where a run did not record that axis.
+    ``match`` other than env_steps compares at the largest number of updates, seconds, ... that every run reached.
+    Raises ``UserError`` where a run did not record that axis, or energies are sums of different things.
     """
     cells = {a: scores.cell(a, task) for a in scores.present(task)}
     runs = [r for cell in cells.values() for r in cell]
@@ -59,6 +59,8 @@ def endpoint(scores: Scores, task: TaskInfo, match: Axis = "env_steps") -> Endpo
         episodes = sorted({r.final_episodes for r in runs})
         basis = f"absolute metric: best policy, {' or '.join(map(str, episodes))} fresh episodes a seed"
         return Endpoint(task, {a: np.array([r.final for r in c], float) for a, c in cells.items()}, basis, True)
+    if match == "joules" and len(scopes := sorted({energy.scope(r.record) for r in runs if r.joules is not None})) > 1:
+        raise UserError(f"{task.key}: energies of different things, never compared: {'; '.join(scopes)}")
     reached = []
     for run in runs:
         x = axis_of(run, match)

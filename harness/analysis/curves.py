@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,8 +22,11 @@ from harness.analysis.bootstrap import (
 )
 from harness.analysis.scores import NDInt, Notice, Run, Scores, TaskInfo
 
-Axis = Literal["env_steps", "updates", "seconds"]
-AXES: dict[str, str] = {"env_steps": "environment steps", "updates": "gradient updates", "seconds": "seconds"}
+Axis = Literal["env_steps", "updates", "seconds", "cpu_seconds", "joules"]
+AXES: dict[Axis, str] = {
+    "env_steps": "environment steps", "updates": "gradient updates", "seconds": "seconds of training",
+    "cpu_seconds": "CPU seconds of training", "joules": "joules of training",
+}  # fmt: skip
 FRACTIONS = (0.5, 0.8, 0.95)
 
 
@@ -129,7 +133,8 @@ def axis_of(run: Run, axis: Axis) -> Array | None:
     """[P] where a run's evaluations stand on ``axis``; None where it was not recorded."""
     if axis == "env_steps":
         return np.asarray(run.steps, float)
-    return run.updates if axis == "updates" else run.seconds
+    found: Array | None = getattr(run, axis)
+    return found
 
 
 # -- sample efficiency -----------------------------------------------------------------------------------------------
@@ -156,7 +161,7 @@ def first_reach(run: Run, level: float, axis: Axis = "env_steps") -> float:
     return float(x[where[0]]) if len(where) and x is not None else float("inf")
 
 
-def upper_median(x: Array) -> Array:
+def upper_median(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Median over the last axis, the upper of the two middle values, so that infinity (never) needs no arithmetic."""
     return np.asarray(np.sort(x, -1)[..., x.shape[-1] // 2])
 
@@ -181,10 +186,16 @@ def reach(
         return Reached(fraction, level, n, len(x), share, None)
     if len(x) < MIN_SEEDS:
         return Reached(fraction, level, n, len(x), share, Estimate(middle, n=len(x)))
-    draws = np.sort(upper_median(np.sort(x)[np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))]))
-    p = tail([len(x)])
-    low, high = draws[int(p * (resamples - 1))], draws[int(np.ceil((1 - p) * (resamples - 1)))]
+    low, high = np.sort(x)[list(_median_ends(len(x), resamples, seed))]
     return Reached(fraction, level, n, len(x), share, Estimate(middle, float(low), float(high), len(x)))
+
+
+@lru_cache
+def _median_ends(n: int, resamples: int, seed: int) -> tuple[int, int]:
+    """Which of ``n`` sorted values end the upper median's interval: resampled are places, the same for all values."""
+    draws = np.sort(upper_median(np.random.default_rng(seed).integers(0, n, (resamples, n))))
+    p = tail([n])
+    return int(draws[int(p * (resamples - 1))]), int(draws[int(np.ceil((1 - p) * (resamples - 1)))])
 
 
 # -- profiles --------------------------------------------------------------------------------------------------------

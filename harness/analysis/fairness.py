@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.analysis.energy import NOT
 from harness.analysis.scores import Run, Scores
 
-OUTCOMES = ("wall time", "peak memory")
+OUTCOMES = ("wall time", "CPU time", "CPU energy", "GPU energy", "peak memory")
 """Measured, not chosen: marked only where they differ by more than a tenth."""
 
 
@@ -53,6 +54,14 @@ def memory(x: float) -> str:
     return f"{x / 2**30:.2f} GiB" if x >= 2**30 else f"{x / 2**20:.0f} MiB"
 
 
+def joules(x: float) -> str:
+    """12345 -> 12.3 kJ."""
+    for size, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
+        if abs(x) >= size:
+            return f"{x / size:.3g} {unit}"
+    return f"{x:.3g} J"
+
+
 def _settings(run: Run, part: str) -> Mapping[str, Any]:
     found = (run.record.get("settings") or {}).get(part) or {}
     return found if isinstance(found, Mapping) else {}
@@ -79,6 +88,16 @@ def _hidden(run: Run) -> Any:
     return ", ".join(f"{k} {v}" for k, v in fields.items()) or None
 
 
+def _energy(kind: str) -> Callable[[Run], Any]:
+    """Joules, "not measured", or None where nothing was recorded."""
+
+    def read(run: Run) -> Any:
+        value = (run.record.get("energy_joules") or {}).get(kind)
+        return NOT if isinstance(value, str) else value
+
+    return read
+
+
 def _per_thousand(run: Run) -> Any:
     updates = run.record.get("updates")
     return None if updates is None or not run.budget else 1000 * float(updates) / run.budget
@@ -94,6 +113,9 @@ COLUMNS: tuple[tuple[str, Callable[[Run], Any], Callable[[Any], str]], ...] = (
     ("updates per 1,000 env steps", _per_thousand, number),
     ("samples per update", _get("samples_per_update"), number),
     ("wall time", _get("wall_seconds"), seconds),
+    ("CPU time", _get("cpu_seconds"), seconds),
+    ("CPU energy", _energy("cpu"), joules),
+    ("GPU energy", _energy("gpu"), joules),
     ("peak memory", _get("peak_memory_bytes"), memory),
     ("device", _get("device"), str),
     ("tuning budget", _get("tuning"), str),
@@ -101,10 +123,12 @@ COLUMNS: tuple[tuple[str, Callable[[Run], Any], Callable[[Any], str]], ...] = (
 
 
 def _middle(values: Sequence[Any]) -> Any:
-    """The median of numbers, the distinct words of anything else."""
-    if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
-        ordered = sorted(values)
-        return ordered[len(ordered) // 2]
+    """The median of numbers, the distinct words of anything else; no number where only some seeds have one."""
+    numbers = sorted(v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
+    if len(numbers) == len(values):
+        return numbers[len(numbers) // 2]
+    if NOT in values:
+        return f"{NOT} in {len(values) - len(numbers)} of {len(values)} seeds" if numbers else NOT
     return " / ".join(sorted({str(v) for v in values}))
 
 
@@ -136,7 +160,7 @@ def _cell(
 ) -> Cell:
     mine = {t: v for (a, t), v in values.items() if a == algorithm and v is not None}
     if not mine:
-        return Cell("not recorded", False)
+        return Cell("not declared", True) if column == "tuning budget" else Cell("not recorded", False)
     differs = False
     for task in mine:
         others = [values[a, task] for a in scores.algorithms if values.get((a, task)) is not None]
@@ -145,5 +169,5 @@ def _cell(
     if all(isinstance(v, (int, float)) for v in found):
         low, high = form(min(found)), form(max(found))
         return Cell(low if low == high else f"{low} – {high}", differs)
-    words = sorted({form(v) for v in found})
+    words = sorted({v if isinstance(v, str) else form(v) for v in found})
     return Cell(words[0] if len(words) == 1 else "; ".join(words), differs)

@@ -233,7 +233,23 @@ def versions(scores: Scores) -> list[Notice]:
         if len(found) > 1:
             short = [f[:10] if what == "commit" else f for f in found]
             notices.append(Notice("warning", what, f"Trials ran on different {words}: {names(short)}."))
-    return notices
+    return notices + machines(scores)
+
+
+def machines(scores: Scores) -> list[Notice]:
+    """Tasks whose trials ran on machines that differ in what time and energy depend on."""
+    found: dict[str, set[str]] = {}
+    for run in scores.all_runs():
+        machine = run.record.get("machine")
+        if isinstance(machine, Mapping):
+            words = f"{machine.get('cpu')} ({machine.get('cores')} cores)"
+            found.setdefault(run.task, set()).add(words)
+    mixed = sorted(task for task, seen in found.items() if len(seen) > 1)
+    if not mixed:
+        return []
+    every = names(sorted({m for task in mixed for m in found[task]}))
+    text = f"Trials on {names(mixed)} ran on different machines: {every}. Time and energy there say as much of the "
+    return [Notice("warning", "machine", f"{text}machine as of the method.")]
 
 
 def imported(scores: Scores) -> list[Notice]:

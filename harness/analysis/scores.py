@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from harness.analysis import energy
 from harness.analysis.bootstrap import Array
 from harness.errors import UserError, unknown
 from harness.store import Results
@@ -64,7 +65,7 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class Run:
-    """One seed of one method on one task. ``updates`` and ``seconds`` are None where the trial has no timings."""
+    """One seed of one method on one task. What it took by each point is None where that was not recorded."""
 
     trial: str
     algorithm: str
@@ -79,7 +80,11 @@ class Run:
     updates: Array | None = None
     """[P] gradient updates done by then."""
     seconds: Array | None = None
-    """[P] seconds of wall time by then."""
+    """[P] seconds of wall time in training by then, evaluations left out."""
+    cpu_seconds: Array | None = None
+    """[P] CPU seconds of training by then, child processes included."""
+    joules: Array | None = None
+    """[P] energy of training by then, of what ``harness.analysis.energy.scope`` says."""
     final: float | None = None
     """Mean of the metric over the final evaluation's episodes."""
     final_episodes: int = 0
@@ -199,6 +204,7 @@ class _Tables:
             text = f"{trial}: the final evaluation holds missing values; left out."
             notices.append(Notice("warning", "missing", text))
             last = None
+        timings = self.timings.get(trial)
         run = Run(
             trial=trial,
             algorithm=str(record["algorithm"]),
@@ -208,8 +214,10 @@ class _Tables:
             record=record,
             steps=steps,
             values=values,
-            updates=_at(steps, self.timings.get(trial), "updates"),
-            seconds=_at(steps, self.timings.get(trial), "seconds"),
+            updates=_at(steps, timings, "updates"),
+            seconds=_at(steps, timings, "seconds"),
+            cpu_seconds=_at(steps, timings, "cpu_seconds"),
+            joules=_at(steps, energy.joules(timings, record), "joules"),
             final=None if last is None else float(last["mean"]),
             final_episodes=0 if last is None else int(last["size"]),
             final_steps=None if last is None else int(last["env_steps"]),

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from harness.analysis import curves, guards
+from harness.analysis import curves, energy, guards
 from harness.analysis.bootstrap import (
     MIN_SEEDS,
     RESAMPLES,
@@ -35,7 +35,7 @@ class Options:
     """What the user may choose of an analysis."""
 
     match: Axis = "env_steps"
-    """Methods are compared at equal env_steps, updates or seconds."""
+    """Methods are compared at equal env_steps, updates, seconds, cpu_seconds or joules."""
     baseline: str | None = None
     """Compare every method with this one; default: all pairs."""
     statistic: str = "mean"
@@ -93,10 +93,9 @@ class Study:
     """Method -> performance profile over tasks."""
     progress: Mapping[str, Curve]
     """Method -> IQM of normalised scores over tasks against the share of the common budget in percent."""
-    reached: Mapping[tuple[str, str], tuple[Reached, ...]]
-    """(method, task key) -> when it reached 50%, 80% and 95% of the best method's score, on the axis of ``match``."""
-    reached_seconds: Mapping[tuple[str, str], tuple[Reached, ...]]
-    """The same in seconds of wall time, where every run of the task recorded them."""
+    reached: Mapping[Axis, Mapping[tuple[str, str], tuple[Reached, ...]]]
+    """Axis -> (method, task key) -> when it reached 50%, 80% and 95% of the best method's score, on the tasks whose
+    runs all recorded that axis; updates only where ``match`` is that."""
     fairness: Fairness
     cdm: pd.DataFrame = field(default_factory=pd.DataFrame)
     """trial, suite, task, algorithm, seed, env_steps, metric, value; empty where nothing was diagnosed."""
@@ -132,7 +131,6 @@ def analyse(results: Sequence[Results], options: Options) -> Study:
     how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
     whole = overall(ends, **how)
     finals = {(a, e.task.key): {s: one(e.values[a], s, **how) for s in STATISTICS} for e in ends for a in e.values}
-    timed = all(r.seconds is not None for r in scores.all_runs())
     return Study(
         options=options,
         scores=scores,
@@ -143,8 +141,7 @@ def analyse(results: Sequence[Results], options: Options) -> Study:
         overall=whole,
         profiles=_profiles(whole, options),
         progress=_progress(scores, whole, options),
-        reached=_reached(scores, finals, options.match, how),
-        reached_seconds=_reached(scores, finals, "seconds", how) if timed and options.match != "seconds" else {},
+        reached={a: _reached(scores, finals, a, how) for a in curves.AXES if a != "updates" or options.match == a},
         fairness=fairness(scores),
         cdm=_cdm(results, scores),
     )
@@ -212,6 +209,11 @@ def _reached(
     found = {}
     for task in scores.tasks:
         methods = [a for a in scores.present(task) if (a, task.key) in finals]
+        runs = [r for a in methods for r in scores.cell(a, task)]
+        if any(curves.axis_of(r, axis) is None for r in runs):
+            continue
+        if axis == "joules" and len({energy.scope(r.record) for r in runs}) > 1:
+            continue  # sums of different things
         best = max(finals[a, task.key]["mean"].value for a in methods)
         if best <= task.low:
             continue  # nobody left the lower bound: there is nothing to reach

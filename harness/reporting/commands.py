@@ -28,7 +28,9 @@ def _names(_: Any, __: Any, text: str) -> tuple[str, ...]:
 def _selection(command: Any) -> Any:
     """Options that report and compare share; names and defaults are those of ``harness.analysis.study.Options``."""
     for option in (
-        click.option("--match", default="env_steps", help="Compare at equal env_steps | updates | seconds."),
+        click.option(
+            "--match", default="env_steps", help="At equal env_steps | updates | seconds | cpu_seconds | joules."
+        ),
         click.option("--engine", help="Keep the trials of this engine."),
         click.option("--split", is_flag=True, help="Show mixed engines or settings apart instead of refusing them."),
         click.option("--tasks", default="", callback=_names, help="Keep these tasks, separated by commas."),

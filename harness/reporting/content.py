@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
+from harness.analysis import energy
 from harness.analysis.bootstrap import wilson
 from harness.analysis.curves import AXES, Axis, Reached
 from harness.analysis.scores import Run, TaskInfo
@@ -20,8 +22,7 @@ STATISTICS = {"mean": "Mean", "median": "Median", "iqm": "IQM"}
 def tables(study: Study) -> dict[str, Table]:
     """All tables that the study has data for, by name."""
     made = [final_by_task(study), final_scores(study), aggregates(study), pairs(study)]
-    made += [reached(study, "env_steps" if study.options.match == "env_steps" else study.options.match)]
-    made += [reached(study, "seconds") if study.reached_seconds else None]
+    made += [reached(study, axis) for axis in study.reached]
     made += [fairness(study), seeds(study), settings(study), provenance(study)]
     return {t.name: t for t in made if t is not None}
 
@@ -133,15 +134,30 @@ def pairs(study: Study) -> Table | None:
     return Table("pairs", "Pairwise comparisons", caption, columns, tuple(rows), pd.DataFrame(data), labels=3)
 
 
+EFFICIENCY: dict[Axis, tuple[str, str, Callable[[float], str]]] = {
+    "env_steps": ("steps_to_score", "Environment steps to score", words.steps_text),
+    "updates": ("updates_to_score", "Gradient updates to score", words.steps_text),
+    "seconds": ("time_to_score", "Wall time to score", words.seconds),
+    "cpu_seconds": ("cpu_time_to_score", "CPU time to score", words.seconds),
+    "joules": ("energy_to_score", "Energy to score", words.joules),
+}
+"""Axis -> name, title and form of its numbers."""
+SPENT: dict[Axis, str] = {
+    "seconds": "Wall time of training, evaluations left out; other work on the machine counts in.",
+    "cpu_seconds": "CPU time of training, evaluations left out, child processes included, GPUs not.",
+    "joules": "Energy of training, evaluations left out: {scope}; idle power counts in.",
+}
+"""What the numbers of an axis consist of."""
+
+
 def reached(study: Study, axis: Axis) -> Table | None:
-    """Steps (or seconds) to 50, 80 and 95% of the best method's score."""
-    source = study.reached_seconds if axis == "seconds" and study.options.match != "seconds" else study.reached
-    if not source:
-        return None
-    form = words.seconds if axis == "seconds" else words.steps_text
+    """Steps, time or energy to 50, 80 and 95% of the best method's score; None where nobody recorded that."""
+    source, (name, title, form) = study.reached[axis], EFFICIENCY[axis]
     rows, data = [], []
     for task in study.tasks:
         methods = [a for a in study.algorithms if (a, task.key) in source]
+        if not methods:
+            continue
         fastest = [_fastest([source[a, task.key][i] for a in methods]) for i in range(3)]
         for a in methods:
             found = source[a, task.key]
@@ -152,17 +168,23 @@ def reached(study: Study, axis: Axis) -> Table | None:
             data += [_reach_row(task, a, axis, r) for r in found]
     if not rows:
         return None
+    what = AXES[axis].partition(" of ")[0]
     caption = (
-        f"{AXES[axis].capitalize()} until the first greedy evaluation at or above a share of the best "
-        "method's mean final "
-        "score (on the scale from the task's lower bound): median over seeds with its 95% interval; in "
-        "brackets how many "
-        "seeds got there. “–”: at most half of them did; ∞: the interval reaches to seeds that never did."
+        f"{what[0].upper()}{what[1:]} until the first greedy evaluation at or above a share of the best method's mean "
+        "final score (on the scale from the task's lower bound): median over seeds with its 95% interval; in brackets "
+        "how many seeds got there. “–”: at most half of them did; ∞: the interval reaches to seeds that never did. "
+        "Bold: the lowest median, which is no test."
     )
-    name = "time_to_score" if axis == "seconds" else "steps_to_score"
-    title = "Time to score" if axis == "seconds" else "Sample efficiency" if axis == "env_steps" else "Updates to score"
+    if axis in SPENT:
+        caption += " " + SPENT[axis].format(scope=_scopes(study))
+    if missing := [t.name for t in study.tasks if not any(k == t.key for _, k in source)]:
+        caption += f" Not for {words.join(missing)}: not recorded by all runs, or nobody left the lower bound."
     columns = ("Task", "Method", "50% of best", "80% of best", "95% of best")
     return Table(name, title, caption, columns, tuple(rows), pd.DataFrame(data), labels=2)
+
+
+def _scopes(study: Study) -> str:
+    return "; ".join(sorted({energy.scope(r.record) for r in study.scores.all_runs() if r.joules is not None}))
 
 
 def _middle(r: Reached) -> float:
@@ -203,10 +225,14 @@ def fairness(study: Study) -> Table:
     ]
     data = pd.DataFrame([{"algorithm": a, **{c: row[c].text for c in found.columns}} for a, row in found.rows.items()])
     caption = (
-        "Median over seeds, lowest – highest over tasks. Marked: differs between methods on a task (wall "
-        "time and memory: "
-        "by more than a tenth)."
+        "Median over seeds, lowest – highest over tasks. Marked: differs between methods on a task (time, energy and "
+        "memory: by more than a tenth). CPU time and energy, like wall time, are of training and evaluation; CPU time "
+        "counts child processes in."
     )
+    if "tuning budget" not in found.columns:
+        caption += " No tuning budget was declared."
+    if told := energy.told(study.scores.all_runs()):
+        caption += f" {told}"
     columns = ("Method", *(c[0].upper() + c[1:] for c in found.columns))
     return Table("fairness", "Fairness", caption, columns, tuple(rows), data)
 

@@ -25,6 +25,9 @@ def sentences(study: Study) -> list[str]:
         "(each test a family). Seeds missing: two-sample t test, 80% power at the observed standardised difference and "
         "at the level that Holm's procedure holds the comparison against.",
         "With fewer than three seeds nothing is estimated but the value itself.",
+        "Wall and CPU time and energy to a score are of training alone. CPU energy is that of the packages, idle power "
+        "included, times a trial's share of the machine's busy CPU time; GPU energy is the GPU's counter, split evenly "
+        "over the processes on it.",
     ]
     if study.overall is not None:
         made.append(

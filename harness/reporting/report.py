@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 import harness
+from harness.analysis import energy
 from harness.analysis.study import Options, Study, study
 from harness.errors import UserError
 from harness.reporting import cdm, content, method, summary
@@ -92,6 +93,8 @@ def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table
             "tables": [t.name for t in section.tables],
             "sentences": section.sentences,
         },
+        efficiency=[name for name, *_ in content.EFFICIENCY.values() if name in tables],
+        energy=energy.told(made.scores.all_runs()),
         sections=_sections(figures, tables, bool(section.tables)),
         keys={a: k.place % len(LIGHT) for a, k in looks(made.algorithms).items()},
         how=method.sentences(made),
@@ -149,7 +152,7 @@ def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table], diagn
         ("final", "Final scores", True),
         ("aggregate", "All tasks", "aggregate" in figures),
         ("pairs", "Pairs", "pairs" in tables),
-        ("efficiency", "Efficiency", "steps_to_score" in tables or "time_to_score" in tables),
+        ("efficiency", "Efficiency", any(name in tables for name, *_ in content.EFFICIENCY.values())),
         ("fairness", "Fairness", True),
         ("cdm", "CDM", diagnosed),
         ("provenance", "Provenance", True),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from harness.analysis.bootstrap import Estimate
-from harness.analysis.fairness import memory, number, seconds
+from harness.analysis.fairness import joules, memory, number, seconds
 from harness.analysis.scores import TaskInfo
 from harness.reporting.style import steps_text
 
@@ -15,6 +15,7 @@ __all__ = [
     "estimate",
     "interval",
     "join",
+    "joules",
     "memory",
     "number",
     "p_value",

@@ -61,7 +61,7 @@ def test_match_by_updates_and_seconds(synthetic: ModuleType, tmp_path: Path) -> 
     assert "gradient updates" in endpoint(scores, scores.tasks[0], "updates").basis
     (tmp_path / "made/smac/3m/qmix/seed_0/timings.csv").unlink()
     again = scores_of(tmp_path)
-    with pytest.raises(UserError, match="no seconds recorded"):
+    with pytest.raises(UserError, match="no seconds of training recorded"):
         endpoint(again, again.tasks[0], "seconds")
 
 

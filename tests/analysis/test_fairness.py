@@ -58,3 +58,12 @@ def test_units() -> None:
     assert [number(x) for x in (8, 1_920.0, 33_333, 2_000_000)] == ["8", "1920", "33.3k", "2M"]
     assert [seconds(x) for x in (12, 120, 7_200)] == ["12 s", "2.0 min", "2.0 h"]
     assert [memory(x) for x in (2**20 * 900, 2**31)] == ["900 MiB", "2.00 GiB"]
+
+
+def test_a_declared_tuning_budget_is_a_column(synthetic: ModuleType, tmp_path: Path) -> None:
+    path = synthetic.write(synthetic.Made(tmp_path, **SMALL))
+    (path / "tuning.json").write_text('{"qmix": "24 settings x 3 seeds"}')
+    made = fairness(from_results([load(path)]))
+    assert made.rows["qmix"]["tuning budget"].text == "24 settings x 3 seeds"
+    assert made.rows["vdn"]["tuning budget"].text == "not declared"
+    assert made.rows["vdn"]["tuning budget"].differs

@@ -190,3 +190,13 @@ def test_imported_results_are_marked(write: Write) -> None:
     text = said(guarded(path), "imported")
     assert "vdn is imported from marl-eval (x.json)" in text
     assert "engine is unknown" in text
+
+
+def test_different_machines_are_named_because_of_time_and_energy(synthetic: ModuleType, tmp_path: Path) -> None:
+    path = synthetic.write(synthetic.Made(tmp_path, **SMALL))
+    assert said(guarded(path), "machine") == ""
+    for file in path.glob("smac/3m/qmix/*/trial.json"):
+        TrialFolder(file.parent).update(machine={"host": "b", "cpu": "faster", "cores": 64})
+    assert "made-up (2 cores) and faster (64 cores)" in said(guarded(path), "machine").replace(
+        "faster (64 cores) and made-up (2 cores)", "made-up (2 cores) and faster (64 cores)"
+    )

@@ -164,3 +164,22 @@ def test_three_lines_of_pandas_are_enough(tmp_path: Path) -> None:
 def test_reading_results_imports_no_torch() -> None:
     code = "import sys, harness.store; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_was_spent_on_tuning_is_declared_beside_the_trials(tmp_path: Path) -> None:
+    """The same from wherever below the experiment it is read; a method that is not named has none."""
+    filled(tmp_path)
+    filled(tmp_path, algorithm="vdn")
+    (tmp_path / "e/tuning.json").write_text('{"qmix": "24 settings x 3 seeds"}')
+    for place in (tmp_path, tmp_path / "e", tmp_path / "e/s/t/qmix"):
+        found = {r["algorithm"]: r.get("tuning") for r in load(place).trials["record"]}
+        assert found["qmix"] == "24 settings x 3 seeds"
+        assert found.get("vdn") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"qmix": 3}'])
+def test_a_damaged_declaration_of_tuning_is_refused(tmp_path: Path, text: str) -> None:
+    filled(tmp_path)
+    (tmp_path / "e/tuning.json").write_text(text)
+    with pytest.raises(UserError, match=r"tuning\.json: "):
+        load(tmp_path)

@@ -74,6 +74,8 @@ def test_files(folder: Path) -> None:
             assert (folder / f"figures/{name}.{kind}").stat().st_size > 20
     tables = {n.split("/")[1].split(".")[0] for n in names if n.startswith("tables/")}
     assert {"final_by_task", "final_scores", "aggregate", "pairs", "steps_to_score", "fairness", "provenance"} <= tables
+    assert "time_to_score" in tables
+    assert not {"cpu_time_to_score", "energy_to_score"} & tables  # these results hold none
     assert {p.suffix for p in (folder / "tables").iterdir()} == {".csv", ".tex", ".md"}
 
 
@@ -209,3 +211,9 @@ def test_baseline_match_and_partial(synthetic: ModuleType, tmp_path: Path) -> No
     partial = build([path], tmp_path / "b", ("md",), partial=True, resamples=200).read_text()
     assert "Budgets differ on 3m" in partial
     assert "Seed 9 of qmix on smac/3m has 3 of 6 points" in partial
+
+
+def test_energy_that_was_not_measured_is_said_in_words(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert page.count("Energy was not measured: made before it was recorded (45 of 45 trials).") == 2
+    assert "No tuning budget was declared." in page
