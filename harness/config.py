@@ -19,6 +19,7 @@ from harness import registry, tracking, variant
 from harness.cdm import corrupt
 from harness.errors import UserError, unknown
 from harness.fields import build, fields_of, from_text, to_json
+from harness.store import REFERENCE
 from harness.suite import Budget, Suite, Task
 from harness.types import Trial
 
@@ -212,6 +213,8 @@ def _typed(cls: type, values: Mapping[str, str]) -> Any:
 def _check_name(name: str) -> None:
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+@-]*", name):
         raise UserError(f"name={name}: a folder's name, of letters, digits and _.+@- (the place is said by results=)")
+    if name.lower() == REFERENCE:
+        raise UserError(f"name={name}: that folder holds the results that came with the repository; take another name")
 
 
 def _tracking(options: Options) -> None:

@@ -100,6 +100,7 @@ def test_wrong_seeds_are_refused(text: str, message: str) -> None:
         ("algorithms=fake,fake", "algorithms: fake is given twice"),
         ("name=../x", "name=../x: a folder's name"),
         ("name=.hidden", "a folder's name"),
+        ("name=reference", "name=reference: that folder holds the results that came with the repository"),
         ("tasks", "'tasks': settings are written key=value"),
         ("=3", "settings are written key=value"),
         ("tasks=", "tasks= has no value"),
