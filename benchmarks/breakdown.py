@@ -10,8 +10,8 @@ import itertools
 import time
 from typing import Any
 
-from benchmarks import common, kernels
-from benchmarks.clock import PARTS, instrumented
+from benchmarks import clock, common, kernels
+from harness.profile import PARTS, instrumented
 
 DEFAULTS = {
     "suite": "smac",
@@ -26,9 +26,10 @@ DEFAULTS = {
 def breakdown(suite: str, task: str, algorithm: str, env_steps: int, *more: str) -> dict[str, Any]:
     """Run one trial; seconds of training by part, evaluation's total, rates, and the share of idle slots."""
     budget = (f"env_steps={env_steps}", f"eval_every={env_steps}", "eval_episodes=32", "final_episodes=32")
-    with common.loop(suite, task, algorithm, *budget, *more) as loop, instrumented(loop) as (clock, slots):
+    with common.loop(suite, task, algorithm, *budget, *more) as loop, instrumented(loop, clock.now) as profile:
         loop.run(lambda: False)
-        training = clock.total(phase="training")
+        total = profile.clock.total
+        training = total(phase="training")
         return {
             "suite": suite,
             "task": task,
@@ -36,9 +37,9 @@ def breakdown(suite: str, task: str, algorithm: str, env_steps: int, *more: str)
             "env_steps_s": loop.env_steps / training,
             "updates_s": loop.learner.updates / training,
             "updates_per_1000": 1000 * loop.learner.updates / loop.env_steps,
-            **{part: clock.total(part, phase="training") / training for part in PARTS},
-            "idle": slots.idle / max(slots.all, 1),
-            "evaluation_s": clock.total(phase="evaluation"),
+            **{part: total(part, phase="training") / training for part in PARTS},
+            "idle": profile.idle_share,
+            "evaluation_s": total(phase="evaluation"),
             "training_s": training,
         }
 

@@ -72,6 +72,8 @@ class Options:
     """mlflow: log parameters, metrics and status of every trial there as well, from a process beside the runner."""
     tracking_uri: str = ""
     """Where: sqlite:///results/mlflow.db, http://host:5000. Default: mlflow.db beside the results."""
+    profile: Literal["off", "on"] = "off"
+    """on: note where each trial's time goes, in its trial.json, and show it at the end. Computes the same."""
 
 
 @dataclass(frozen=True)

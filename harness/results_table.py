@@ -115,6 +115,10 @@ def after_run(plan: Plan, outcome: Outcome) -> RenderableType:
     parts: list[RenderableType] = [Text(""), table]
     if troubles:
         parts.append(_troubles(troubles))
+    if plan.experiment.options.profile == "on":
+        from harness.profile_table import profile_table
+
+        parts.append(profile_table([item.trial for item in plan.items]))
     place = Path(plan.experiment.options.results) / plan.experiment.name
     if outcome.signal is not None:
         parts.append(Text("stopped; the same command continues", style="yellow"))

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from harness import lock
-from harness.executors.local import Ending, Process, environment
+from harness.executors.local import PROFILED, Ending, Process, environment
 from harness.executors.nursery import Nursery
 from harness.plan import Item, Plan, status
 from harness.store import TrialFolder, write_atomic
@@ -94,7 +94,8 @@ class Runner:
         """``target`` is what children run in place of a trial; ``between`` is called at each look at them, and must
         return at once."""
         self.options = plan.experiment.options
-        self.display, self.target, self.between = display, target, between
+        self.display, self.between = display, between
+        self.target = target or (PROFILED if self.options.profile == "on" else None)
         self.queue = deque(Job(i) for i in plan.todo)
         self.elsewhere: deque[Job] = deque()
         self.slots = list(plan.slots)

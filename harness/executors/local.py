@@ -22,6 +22,8 @@ from harness.types import Progress, Trial
 
 TARGET = "harness.trial:run"
 """What the child runs: (trial, tell, stopping) -> "complete" | "interrupted"."""
+PROFILED = "harness.profile:run"
+"""The same, with a breakdown of its time left in the trial's record."""
 
 
 def environment(device: str) -> dict[str, str]:
