@@ -56,8 +56,7 @@ class IQL:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "matrix": {"num_envs": 16, "updates_per_collect": 4, "epsilon_steps": 5_000},
         "smac": {
-            "lr": 1e-3, "anneal": True, "td_lambda": 0.6, "epsilon_end": 0.02, "hidden": 128, "batch_episodes": 64,
-            "num_envs": 32,
+            "lr": 1e-3, "anneal": True, "td_lambda": 0.6, "epsilon_end": 0.02, "hidden": 128, "num_envs": 32,
         },
     }  # fmt: skip
 

@@ -61,7 +61,6 @@ class VDN:
             "td_lambda": 0.6,
             "epsilon_end": 0.02,
             "hidden": 128,
-            "batch_episodes": 64,
             "num_envs": 32,
         },
         "pymarl2": {
