@@ -6,7 +6,7 @@ unit: every value is first brought to one number a seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from harness.analysis.bootstrap import Estimate, wilson
 from harness.analysis.curves import mean_interval
 from harness.analysis.study import Study
 from harness.cdm.definitions import DIAGNOSTICS, ESTIMATORS, diagnostic
-from harness.reporting import cdm_figures, words
+from harness.reporting import cdm_figures, cdm_games, words
 from harness.reporting.figures import Drawing
 from harness.reporting.style import looks
 from harness.reporting.tables import Table, cells
@@ -51,17 +51,26 @@ def section(study: Study) -> Section:
         return Section((), (), ())
     look = looks(study.algorithms)
     at_end, over_training = last(study.cdm), averaged(study.cdm)
-    success = outcomes(at_end)
+    success, marks = outcomes(at_end), cdm_games.marks(study, over_training, at_end)
+    orders = cdm_games.orders(study, marks)
     drawings = (
+        cdm_games.drawing(study, marks, look),
         cdm_figures.perturbation(study, at_end, look),
         cdm_figures.over_training(study, look),
         cdm_figures.against_success(over_training, success, look),
     )
-    tables = (measures(study, at_end), ends(success), missing(study))
+    tables = (
+        cdm_games.answers(marks, orders),
+        cdm_games.table(study, marks),
+        measures(study, at_end),
+        ends(success),
+        missing(study),
+    )
+    answered = cdm_games.sentences(marks, orders)
     return Section(
         tuple(d for d in drawings if d is not None),
         tuple(t for t in tables if t is not None),
-        tuple(sentences(study, at_end, over_training, success)),
+        (*answered, *sentences(study, over_training, () if answered else correlation(over_training, success))),
     )
 
 
@@ -187,8 +196,9 @@ def name_of(task: str) -> str:
 # -- in words -------------------------------------------------------------------------------------------------------
 
 
-def sentences(study: Study, at_end: pd.DataFrame, over: pd.DataFrame, success: pd.DataFrame) -> list[str]:
-    """What the numbers say, diagnostic by diagnostic; first what is measured, then which methods lie where."""
+def sentences(study: Study, over: pd.DataFrame, related: Sequence[str]) -> list[str]:
+    """What the numbers say, diagnostic by diagnostic: first what is measured, then which methods lie where, what is
+    ``related`` to what, and the cost."""
     said = [f"{sources(study)}Own estimator: {ESTIMATORS['own']}; Q_tot: {ESTIMATORS['joint']}."]
     for metric in (*COLUMNS, "igm/policy_violation"):
         ranked = _ranked(over, metric)
@@ -201,7 +211,7 @@ def sentences(study: Study, at_end: pd.DataFrame, over: pd.DataFrame, success: p
         if ranked[0][1] == ranked[-1][1]:
             low_high = f"{short(ranked[0][1])} for {words.join([a for a, _ in ranked])}"
         said.append(f"{title}: {low_high} (mean over training, seeds and the tasks all have it on). {what.reading}")
-    said += correlation(over, success)
+    said += related
     costs = cost(study)
     return [*said, costs] if costs else said
 

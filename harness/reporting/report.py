@@ -13,7 +13,7 @@ import harness
 from harness.analysis import energy
 from harness.analysis.study import Options, Study, study
 from harness.errors import UserError
-from harness.reporting import cdm, content, method, summary
+from harness.reporting import cdm, content, method, scaling, summary
 from harness.reporting.drawings import drawings
 from harness.reporting.figures import Drawing
 from harness.reporting.style import DASHES, LIGHT, SVG_DASHES, Look, looks
@@ -39,9 +39,9 @@ def build(paths: Sequence[Path], out: Path | None = None, formats: tuple[str, ..
 
 def write(made: Study, folder: Path, formats: Sequence[str] = ("html",)) -> Path:
     """Write ``made`` into ``folder``, replacing an earlier report there; the main file."""
-    section = cdm.section(made)
-    figures = {**drawings(made), **{d.name: d for d in section.drawings}}
-    tables = {**content.tables(made), **{t.name: t for t in section.tables}}
+    section, scaled = cdm.section(made), scaling.section(made)
+    figures = {**drawings(made), **{d.name: d for d in (*scaled.drawings, *section.drawings)}}
+    tables = {**content.tables(made), **{t.name: t for t in (*scaled.tables, *section.tables)}}
     _clear(folder)
     for figure in figures.values():
         figure.save(folder / "figures")
@@ -151,6 +151,7 @@ def _sections(figures: Mapping[str, Drawing], tables: Mapping[str, Table], diagn
         ("curves", "Curves", "learning_curves" in figures),
         ("final", "Final scores", True),
         ("aggregate", "All tasks", "aggregate" in figures),
+        ("scaling", "Scaling", "scaling" in figures),
         ("pairs", "Pairs", "pairs" in tables),
         ("efficiency", "Efficiency", any(name in tables for name, *_ in content.EFFICIENCY.values())),
         ("fairness", "Fairness", True),

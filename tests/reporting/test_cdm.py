@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,6 +43,10 @@ def made(synthetic, tmp_path):
     return study([path])
 
 
+def named(parts, name):
+    return next(p for p in parts if p.name == name)
+
+
 def test_one_number_a_seed():
     rows = [("a", "m", "x", 0, 1, 4.0), ("a", "m", "x", 0, 0, 2.0), ("a", "m", "x", 1, 0, 8.0)]
     table = pd.DataFrame(rows, columns=["task", "metric", "algorithm", "seed", "env_steps", "value"])
@@ -51,15 +56,16 @@ def test_one_number_a_seed():
 
 def test_section_has_every_part(made):
     found = cdm.section(made)
-    assert [d.name for d in found.drawings] == ["cdm_perturbation", "cdm_training", "cdm_success"]
-    assert [t.name for t in found.tables] == ["cdm", "cdm_ends", "cdm_missing"]
+    assert [d.name for d in found.drawings] == ["cdm_games", "cdm_perturbation", "cdm_training", "cdm_success"]
+    assert [t.name for t in found.tables] == ["cdm_answers", "cdm_games", "cdm", "cdm_ends", "cdm_missing"]
     for drawing in found.drawings:
         assert all(svg.startswith("<svg") for svg in drawing.svgs())
+    for drawing in found.drawings[1:]:
         assert drawing.data["value"].notna().all()
 
 
 def test_the_perturbation_curve_is_the_mean_over_seeds(made):
-    data = cdm.section(made).drawings[0].data
+    data = named(cdm.section(made).drawings, "cdm_perturbation").data
     mine = data[(data["task"].str.endswith("a")) & (data["algorithm"] == "vdn") & (data["estimator"] == "own")]
     assert mine["value"].tolist() == pytest.approx([1 - 0.6 * k / 5 for k in range(6)])
     assert set(data["estimator"]) == {"own"}  # joint has no cosine here
@@ -67,7 +73,7 @@ def test_the_perturbation_curve_is_the_mean_over_seeds(made):
 
 
 def test_main_table_has_values_intervals_and_gaps(made):
-    table = cdm.section(made).tables[0]
+    table = named(cdm.section(made).tables, "cdm")
     rows = {(r[0].text, r[1].text): [c.text for c in r[2:]] for r in table.rows}
     assert rows["a", "ippo"][table.columns.index("T/(T+O), Q_tot") - 2] == "–"
     share = rows["a", "mcem"][0]
@@ -78,7 +84,7 @@ def test_main_table_has_values_intervals_and_gaps(made):
 
 
 def test_overgeneralisation_counts_seeds_with_wilsons_interval(made):
-    table = cdm.section(made).tables[1]
+    table = named(cdm.section(made).tables, "cdm_ends")
     rows = {r[1].text: [c.text for c in r[2:]] for r in table.rows}
     # Wilson for 3 of 6 by hand: centre .5, half 1.96/(1+.64) sqrt(.25/6 + 3.84/144) = .312
     assert rows["ippo"] == ["3/6 [0.19, 0.81]", "3/6 [0.19, 0.81]"]
@@ -87,7 +93,7 @@ def test_overgeneralisation_counts_seeds_with_wilsons_interval(made):
 
 
 def test_what_is_missing_is_listed_with_its_reason(made):
-    table = cdm.section(made).tables[2]
+    table = named(cdm.section(made).tables, "cdm_missing")
     assert [[c.text for c in r] for r in table.rows] == [
         ["a", "ippo", "igm, joint", "it has no joint_value"],
         ["b", "ippo", "igm, joint", "it has no joint_value"],
@@ -112,6 +118,52 @@ def test_low_cdm_going_with_success_is_said_only_when_it_is_so():
     ends = [{**e, "optimal_share": v} for e, v in zip(ends, (0.5, 0.2, 0.4, 0.1, 0.6, 0.3), strict=True)]
     (said,) = cdm.correlation(pd.DataFrame(rows), pd.DataFrame(ends))
     assert "no clear relation" in said
+
+
+def test_mismatch_beside_success_task_by_task(made):
+    found = cdm.section(made)
+    drawing = named(found.drawings, "cdm_games")
+    assert [p.title for p in drawing.panels] == ["a", "a"]  # share and cosine; b's optimum is not known
+    row = drawing.data.set_index("algorithm").loc["qmix"]
+    assert (row["optimal"], row["seeds"], row["share"]) == (5, 6, pytest.approx(5 / 6))
+    assert row["own_teammate_share"] == pytest.approx(0.325)
+    assert row["own_teammate_share_low"] < 0.325 < row["own_teammate_share_high"]
+    assert row["own_cosine@0.5"] == pytest.approx(1 - 0.3 * 3 / 5)
+    table = named(found.tables, "cdm_games")
+    assert [c.text for c in table.rows[0]][:3] == ["a", "ippo", "3/6 [0.19, 0.81]"]
+    assert table.columns == ("Task", "Method", "At the optimum", "Teammate share", "Cosine at ε=0.5")
+
+
+def test_the_answer_is_computed_and_said(made):
+    found = cdm.section(made)
+    answers = {tuple(c.text for c in r[:2]): [c.text for c in r[2:]] for r in named(found.tables, "cdm_answers").rows}
+    rho, answer = answers["teammate share", "a"]
+    assert rho.startswith("−1.00 [−1.00, ")
+    # 6, 5, 4 and 3 of 6 seeds: resampled, the order of success often turns, yet never wholly round
+    assert answer == ("yes" if "−" in rho.split(", ")[1] and "−0.00" not in rho else "can't tell")
+    assert found.sentences[0].startswith("Does low mismatch (a low teammate share) go with success? ")
+    assert any(
+        s == "On a mcem has least mismatch (teammate share 0.125) and 6 of 6 seeds at the optimum; most seeds there: "
+        "mcem (6 of 6)."
+        for s in found.sentences
+    )
+
+
+def test_a_winner_with_more_mismatch_is_named(made):
+    from harness.reporting import cdm_games
+
+    ones, none = np.ones(4), np.zeros(4)
+    shares = {m: {"own/teammate_share": np.full(4, x)} for m, x in zip("abcd", (0.0, 0.3, 0.6, 0.9), strict=True)}
+    fill = {"own/cosine@0.5": np.full(4, np.nan)}
+    found = [cdm_games.Mark("s/t", m, ones if m == "d" else none, shares[m] | fill) for m in "abcd"]
+    orders = cdm_games.orders(made, found)
+    assert orders["s/t", "own/cosine@0.5"] is None
+    said = cdm_games.sentences(found, orders)
+    # ranks of share 1 2 3 4, of success 2 2 2 4: rho = 6 / sqrt(20 * 12)... positive, and no resample differs
+    assert said[0].startswith("Does low mismatch (a low teammate share) go with success? No, the opposite: ")
+    assert said[1] == (
+        "On t a has least mismatch (teammate share 0) and 0 of 4 seeds at the optimum; most seeds there: d (4 of 4)."
+    )
 
 
 def test_nothing_diagnosed_nothing_shown(synthetic, tmp_path):
