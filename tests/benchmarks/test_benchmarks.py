@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks import breakdown, clock, common, kernels, report, throughput
-from benchmarks.clock import PARTS, Clock
+from harness.profile import PARTS
 
 SMALL = ("qmix.batch_episodes=8", "qmix.hidden=8")
 
@@ -28,21 +28,6 @@ def test_shares_of_a_trial_add_up_to_the_whole() -> None:
 def test_idle_counts_finished_environments_only() -> None:
     found = breakdown.breakdown("matrix", "two_step", "qmix", 60, *SMALL)
     assert 0 <= found["idle"] < 1
-
-
-def test_a_clock_gives_every_moment_to_the_innermost_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 1.0, 3.0, 7.0, 8.0, 20.0])
-    monkeypatch.setattr(clock, "now", lambda: next(times))
-    made = Clock()
-    with made.part("rest"):  # 0
-        with made.part("act"):  # 1 to 3
-            pass
-        with made.part("log", "evaluation"):  # 7 to 8
-            pass
-    assert made.seconds == {("training", "rest"): 1 + 4 + 12, ("training", "act"): 2, ("evaluation", "log"): 1}
-    assert made.total() == 20
-    assert made.total(phase="evaluation") == 1
-    assert made.calls["training", "act"] == 1
 
 
 def test_kernels_are_seen_with_their_shapes_and_operations() -> None:
