@@ -140,7 +140,7 @@ class Profile:
 # -- wrapping ---------------------------------------------------------------------------------------------------------
 
 
-def _replace(stack: ExitStack, owner: Any, name: str, made: Callable[[Function], Function]) -> None:
+def replace(stack: ExitStack, owner: Any, name: str, made: Callable[[Function], Function]) -> None:
     """``made(function)`` in the place of ``owner``'s function ``name`` until ``stack`` ends.
 
     In its class, where ``owner`` itself takes no attributes: frozen dataclasses, as methods are, and classes of slots.
@@ -196,7 +196,7 @@ def instrumented(loop: Loop, now: Now = time.perf_counter) -> Iterator[Profile]:
         return lambda function: clock.wrap(part, function, phase)
 
     with ExitStack() as stack:
-        _replace(stack, trial, "episodes", profile.counting)
+        replace(stack, trial, "episodes", profile.counting)
         losses = tuple(
             dataclasses.replace(
                 x, of=clock.wrap("forward", x.of), prepare=x.prepare and clock.wrap("forward", x.prepare)
@@ -205,7 +205,7 @@ def instrumented(loop: Loop, now: Now = time.perf_counter) -> Iterator[Profile]:
         )
         _set(stack, loop.learner, "losses", losses)
         for part, owner, name, phase in _places(loop):
-            _replace(stack, owner, name, timed(part, phase))
+            replace(stack, owner, name, timed(part, phase))
         yield profile
 
 
@@ -249,8 +249,8 @@ def kept(loop: Loop) -> Iterator[None]:
 
             return saved
 
-        _replace(stack, loop, "_resume", continued)
-        _replace(stack, loop, "_save", noted)
+        replace(stack, loop, "_resume", continued)
+        replace(stack, loop, "_save", noted)
         yield
         loop.folder.update(profile=profile.record())  # not where it failed: a retry does again what this one counted
 

@@ -48,10 +48,11 @@ class Total:
 
 def profile_table(trials: Sequence[Trial]) -> RenderableType:
     """A row a part, a column a method: shares of its training time, over all its tasks and seeds among ``trials``."""
-    totals: dict[str, Total] = {}
+    totals = {trial.algorithm: Total() for trial in trials}  # in the order of the request
     for trial in trials:
         if (record := _profile(trial)) is not None:
-            totals.setdefault(trial.algorithm, Total()).add(record)
+            totals[trial.algorithm].add(record)
+    totals = {label: total for label, total in totals.items() if total.trials}
     without = len(trials) - sum(t.trials for t in totals.values())
     parts: list[RenderableType] = []
     if totals:

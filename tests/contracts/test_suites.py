@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from harness import registry
 from harness.errors import UserError
+from harness.profile import Clock, replace
 from harness.suite import EpisodeVoid, Suite, VecEnv
 from harness.types import Discrete, Step
 
@@ -205,6 +207,20 @@ def test_seeds_of_63_bits_are_taken(name: str) -> None:
 def test_a_void_round_is_an_exception_of_its_own() -> None:
     assert issubclass(EpisodeVoid, Exception)
     assert not issubclass(EpisodeVoid, UserError)
+
+
+@EACH
+def test_its_time_can_be_measured_from_outside(name: str) -> None:
+    """As ``profile=on`` does."""
+    env, clock, rng = made(name), Clock(), torch.Generator().manual_seed(0)
+    with ExitStack() as stack:
+        for method in ("reset", "step"):
+            replace(stack, env, method, lambda function: clock.wrap("environment", function))
+        env.step(chosen(env.reset(0), env, rng))
+    assert clock.calls["training", "environment"] == 2
+    assert clock.total() > 0
+    env.step(chosen(env.reset(0), env, rng))
+    assert clock.calls["training", "environment"] == 2
 
 
 @EACH

@@ -80,7 +80,7 @@ def test_wrappers_go_where_they_can_and_leave_no_trace() -> None:
     for owner, name in ((Slotted(), "step"), (registry.algorithm(method)(), "act"), (evaluate, "episodes")):
         before = getattr(owner, name)
         with ExitStack() as stack:
-            profile._replace(stack, owner, name, lambda f: lambda *a: called.append(1))
+            profile.replace(stack, owner, name, lambda f: lambda *a: called.append(1))
             getattr(owner, name)()
         assert called == [1]
         called.clear()
