@@ -25,6 +25,10 @@ def _names(_: Any, __: Any, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _all_names(context: Any, option: Any, texts: tuple[str, ...]) -> tuple[str, ...]:
+    return _names(context, option, ",".join(texts))
+
+
 def _selection(command: Any) -> Any:
     """Options that report and compare share; names and defaults are those of ``harness.analysis.study.Options``."""
     for option in (
@@ -33,7 +37,14 @@ def _selection(command: Any) -> Any:
         ),
         click.option("--engine", help="Keep the trials of this engine."),
         click.option("--split", is_flag=True, help="Show mixed engines or settings apart instead of refusing them."),
-        click.option("--tasks", default="", callback=_names, help="Keep these tasks, separated by commas."),
+        click.option(
+            "--tasks",
+            "--task",
+            "tasks",
+            multiple=True,
+            callback=_all_names,
+            help="Keep these tasks: separated by commas, or one after the other.",
+        ),
         click.option("--seed", default=0, show_default=True, help="Of the bootstrap."),
         click.option("--resamples", default=10_000, show_default=True, help="Of the bootstrap."),
     ):

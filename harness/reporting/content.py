@@ -51,6 +51,8 @@ def final_scores(study: Study) -> Table:
     caption = (
         f"{metrics.capitalize()} with 95% intervals over seeds; the highest mean of a task is bold. {basis(study)}"
     )
+    if any(d["seeds"] < 4 for d in data):
+        caption += " With fewer than four seeds the IQM is the mean."
     columns = ("Task", "Method", "Seeds", *STATISTICS.values())
     return Table("final_scores", "Final scores", caption, columns, tuple(rows), pd.DataFrame(data), labels=2)
 
@@ -171,9 +173,9 @@ def reached(study: Study, axis: Axis) -> Table | None:
     what = AXES[axis].partition(" of ")[0]
     caption = (
         f"{what[0].upper()}{what[1:]} until the first greedy evaluation at or above a share of the best method's mean "
-        "final score (on the scale from the task's lower bound): median over seeds with its 95% interval; in brackets "
-        "how many seeds got there. “–”: at most half of them did; ∞: the interval reaches to seeds that never did. "
-        "Bold: the lowest median, which is no test."
+        "final score, no finer than evaluations are apart (on the scale from the task's lower bound): median over "
+        "seeds with its 95% interval; in brackets how many seeds got there. “–”: at most half of them did; ∞: the "
+        "interval reaches to seeds that never did. Bold: the lowest median, which is no test."
     )
     if axis in SPENT:
         caption += " " + SPENT[axis].format(scope=_scopes(study))
@@ -301,10 +303,11 @@ def provenance(study: Study) -> Table:
         "experiments": seen([r.record.get("experiment") for r in runs]),
         "trials": f"{len(runs)} complete, {len(study.scores.unfinished)} not",
         "engine": seen([r.engine for r in runs]),
-        "evaluation every (env steps)": seen([b.get("eval_every") for b in budgets]),
+        "evaluation every (env steps)": seen([f"{b['eval_every']:,}" for b in budgets if b.get("eval_every")]),
         "episodes an evaluation": seen([b.get("eval_episodes") for b in budgets]),
         "episodes of the final evaluation": seen([r.final_episodes or None for r in runs]),
-        "harness commit": seen([r.record.get("commit") for r in runs]),
+        "harness commit": seen([str(r.record.get("commit") or "")[:12] for r in runs]),
+        "uncommitted changes": f"in {sum(bool(r.record.get('dirty')) for r in runs)} of {len(runs)} trials",
         "machine": seen([_machine(r.record.get("machine")) for r in runs]),
         "device": seen([r.record.get("device") for r in runs]),
         "versions": "; ".join(f"{p} {v}" for p, v in versions.items()) or "not recorded",
@@ -319,6 +322,10 @@ def provenance(study: Study) -> Table:
 
 
 def _machine(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in sorted(value.items()) if v not in (None, ""))
-    return value if value is None else str(value)
+    if not isinstance(value, dict):
+        return value if value is None else str(value)
+    parts = {k: v for k, v in value.items() if v not in (None, "")}
+    told = [str(parts.pop("cpu"))] if "cpu" in parts else []
+    told += [f"{parts.pop('cores')} cores"] if "cores" in parts else []
+    told += [f"{words.memory(float(parts.pop('memory_bytes')))} memory"] if "memory_bytes" in parts else []
+    return ", ".join(told + [f"{k} {v}" for k, v in sorted(parts.items())])

@@ -13,7 +13,7 @@ from harness.analysis.curves import Curve
 from harness.analysis.scores import TaskInfo
 from harness.analysis.study import Study
 from harness.reporting.figures import Drawing, Panel, dots, line, matrix, name_axis, span
-from harness.reporting.style import GRID, INK, MUTED, Look, looks, steps_axis
+from harness.reporting.style import GRID, INK, MUTED, PAPER, Look, looks, steps_axis
 
 AGGREGATES = {
     "iqm": "IQM (higher is better)",
@@ -46,14 +46,15 @@ def _span_of(task: TaskInfo, values: Iterable[float]) -> tuple[float, float]:
 
 
 def _reference_lines(axes: Axes, task: TaskInfo, limits: tuple[float, float]) -> None:
-    """Known values beside the curves, named at the left edge, where they are inside the axis."""
+    """Known values beside the curves, named at the right edge, where curves have left the ground."""
     for name, value in sorted(task.references.items(), key=lambda item: item[1]):
         if limits[0] <= value <= limits[1]:
             axes.axhline(value, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             above = value < limits[1] - 0.1 * (limits[1] - limits[0])
             axes.annotate(
-                name, (0.0, value), xycoords=("axes fraction", "data"), xytext=(3, 1.5 if above else -1.5),
-                textcoords="offset points", ha="left", va="bottom" if above else "top", fontsize=7, color=MUTED,
+                name, (1.0, value), xycoords=("axes fraction", "data"), xytext=(-3, 2 if above else -2),
+                textcoords="offset points", ha="right", va="bottom" if above else "top", fontsize=7, color=MUTED,
+                bbox={"facecolor": PAPER, "alpha": 0.7, "pad": 0.8, "linewidth": 0}, zorder=5,
             )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
     for task in study.tasks:
         found = {a: study.curves[a, task.key] for a in study.algorithms if (a, task.key) in study.curves}
         if found:
-            panels.append(Panel(task.name, _curve_panel(task, found, look), _size(study)))
+            panels.append(Panel(task.name, _curve_panel(task, found, look, _cut(study, task)), _size(study)))
         for a, c in found.items():
             rows.append(_curve_rows(c, "env_steps", task=task.key, algorithm=a))
     if not panels:
@@ -73,6 +74,8 @@ def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
         f"{kind} over seeds of greedy evaluations during training; bands are 95% bootstrap intervals over seeds, "
         "pointwise. No smoothing."
     )
+    if any(_cut(study, t) is not None for t in study.tasks):
+        caption += " Upright line: the common step, at which methods of different budgets are compared."
     return Drawing("learning_curves", "Learning curves", caption, tuple(panels), pd.concat(rows), tuple(look.items()))
 
 
@@ -81,12 +84,21 @@ def _size(study: Study) -> tuple[float, float]:
     return (4.2, 2.9) if len(study.tasks) <= 2 else (3.4, 2.5)
 
 
-def _curve_panel(task: TaskInfo, found: Mapping[str, Curve], look: Mapping[str, Look]) -> Any:
+def _cut(study: Study, task: TaskInfo) -> float | None:
+    """Environment steps at which ``task``'s methods are compared, where some were trained for longer."""
+    end = study.end(task)
+    longest = max((c.x[-1] for (_, key), c in study.curves.items() if key == task.key), default=0.0)
+    return end.at if end.axis == "env_steps" and end.at is not None and end.at < 0.98 * longest else None
+
+
+def _curve_panel(task: TaskInfo, found: Mapping[str, Curve], look: Mapping[str, Look], cut: float | None) -> Any:
     ends = [v for c in found.values() for part in (c.value, c.low, c.high) if part is not None for v in part]
     limits = _span_of(task, ends)
 
     def draw(axes: Axes) -> None:
         _reference_lines(axes, task, limits)
+        if cut is not None:
+            axes.axvline(cut, color=INK, linewidth=0.9, zorder=2)
         for a, c in found.items():
             line(axes, look[a], c.x, c.value, c.low, c.high)
         axes.set_ylim(*limits)

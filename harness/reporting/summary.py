@@ -117,8 +117,8 @@ def _missing(pair: Pair) -> str:
     if pair.difference.value == 0:
         return "equal means"
     if pair.more_seeds is None:
-        return "over 1,000 seeds needed"
-    return f"{words.plural(pair.more_seeds, 'more seed')} needed"
+        return "over 1,000 seeds each needed"
+    return f"about {words.plural(pair.more_seeds, 'more seed')} each needed"
 
 
 def _single(a: str, b: str, pair: Pair) -> str:
@@ -127,7 +127,8 @@ def _single(a: str, b: str, pair: Pair) -> str:
         return f"{a} is {pair.verdict} {b}{where} (adjusted p {_p(pair)})."
     if pair.verdict == "not estimable":
         return f"{a} against {b}{where}: not estimable (too few seeds, or no spread)."
-    return f"{a} and {b} cannot be told apart{where} (adjusted p {_p(pair)}; {_missing(pair)})."
+    missing = _missing(pair) + " to show a difference of this size" * (pair.more_seeds is not None)
+    return f"{a} and {b} cannot be told apart{where} (adjusted p {_p(pair)}; {missing})."
 
 
 def _p(pair: Pair) -> str:

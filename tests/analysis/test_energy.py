@@ -15,6 +15,7 @@ from harness.analysis.guards import guard
 from harness.analysis.scores import Scores, from_results
 from harness.analysis.study import Options, analyse
 from harness.errors import UserError
+from harness.reporting.content import tables
 from harness.store import TrialFolder, load
 from harness.store import read_table as read
 
@@ -57,6 +58,10 @@ def test_energy_to_a_score_is_the_sum_at_the_evaluation_that_reached_it(syntheti
     assert spent is not None
     assert cpu.value == pytest.approx(time.value / 2)
     assert spent.value == pytest.approx(time.value * 30.0)  # 20 W and 10 W
+    table = tables(made)["energy_to_score"]
+    assert "J [" in table.rows[0][2].text
+    assert "CPU packages, and GPUs where used" in table.caption
+    assert "cpu_time_to_score" in tables(made)
     run = made.scores.runs[key][0]
     assert run.joules is not None
     assert steps.value in run.steps

@@ -39,7 +39,9 @@ def test_compare(path: Path) -> None:
     assert out.exit_code == 0, out.output
     assert out.output.count("qmix is above") == 2
     assert "Over 2 tasks P(qmix > ippo) is 1.00 [" in out.output
-    turned = call("compare", "ippo", "qmix", path, "--tasks", "8m", "--resamples", 200)
+    both = call("compare", "qmix", "ippo", path, "--task", "8m", "--task", "3m", "--resamples", 200)
+    assert both.output == out.output
+    turned = call("compare", "ippo", "qmix", path, "--task", "8m", "--resamples", 200)
     assert "−0." in turned.output
     assert turned.output.count("qmix is above") == 1
 

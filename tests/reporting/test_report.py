@@ -10,8 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.analysis.study import Options, study
 from harness.errors import UserError
+from harness.reporting.drawings import learning_curves
 from harness.reporting.report import build
+from harness.reporting.style import looks
 from harness.store import TrialFolder
 
 SMALL: dict[str, Any] = {
@@ -99,7 +102,7 @@ def test_summary_says_who_is_above_whom(folder: Path) -> None:
     text = (folder / "report.md").read_text()
     assert "ippo, qmix and vdn on 3 tasks of smac (smax 0.2.0): 5 seeds each, 50k environment steps." in text
     assert "qmix is above ippo on 3 of 3 tasks" in text
-    assert re.search(r"qmix is above vdn on none of 3 tasks; no difference shown on 3m \(.*seeds? needed", text)
+    assert re.search(r"qmix is above vdn on none of 3 tasks; no difference shown on 3m \(.*seeds? each needed", text)
     assert "The methods differ in parameters" in text
 
 
@@ -217,3 +220,18 @@ def test_energy_that_was_not_measured_is_said_in_words(folder: Path) -> None:
     page = (folder / "report.html").read_text()
     assert page.count("Energy was not measured: made before it was recorded (45 of 45 trials).") == 2
     assert "No tuning budget was declared." in page
+
+
+def test_curves_of_different_budgets_show_where_they_are_compared(synthetic: ModuleType, tmp_path: Path) -> None:
+    """epymarl#9: 40M on-policy against 4M off-policy on one axis."""
+    more = {**SMALL, "env_steps": 100_000, "points": 11, "methods": {"ippo": (0.3, 0.5)}}
+    synthetic.write(synthetic.Made(tmp_path, **more))
+    path = synthetic.write(synthetic.Made(tmp_path, **{**SMALL, "methods": {"qmix": (0.9, 0.3)}}))
+    made = study([path], Options(resamples=200))
+    drawing = learning_curves(made, looks(made.algorithms))
+    assert drawing is not None
+    assert "Upright line: the common step" in drawing.caption
+    upright = [ln for ln in drawing.whole().axes[0].lines if list(ln.get_xdata()) == [50_000, 50_000]]
+    assert len(upright) == 1
+    same = study([path], Options(resamples=200, algorithms=("qmix",)))
+    assert "Upright" not in learning_curves(same, looks(same.algorithms)).caption  # type: ignore[union-attr]
