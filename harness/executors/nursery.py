@@ -62,6 +62,8 @@ class Nursery:
         self._codes: dict[int, int | None] = {}
         self._unread = b""
         self._gone = False
+        self._asked = 0
+        self._started: int | str | None = None
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._server = subprocess.Popen(
@@ -91,8 +93,9 @@ class Nursery:
 
         Raises ``OSError`` where the nursery is gone or can't fork.
         """
-        line = json.dumps({"target": target, "job": job, "env": dict(env)}).encode() + b"\n"
-        self._started: int | str | None = None
+        self._asked, self._started = self._asked + 1, None
+        word = {"asked": self._asked, "target": target, "job": job, "env": dict(env)}
+        line = json.dumps(word).encode() + b"\n"
         try:
             sent = socket.send_fds(self._socket, [line], list(files))
             self._socket.sendall(line[sent:])
@@ -104,8 +107,9 @@ class Nursery:
             self.listen(end - time.monotonic())
         if isinstance(self._started, int):
             return Child(self, self._started)
-        reason = self._started or "the process that starts trials is gone" if self._gone else "it took too long"
-        raise OSError(reason)
+        self._asked += 1  # an answer that comes yet is to nobody
+        gone = "the process that starts trials is gone"
+        raise OSError(self._started or (gone if self._gone else f"it took more than {STARTING:g} s"))
 
     def code(self, pid: int) -> int | None:
         """Exit code of a child; None while it runs."""
@@ -129,9 +133,13 @@ class Nursery:
             if "ended" in word:
                 self._codes[word["ended"]] = word["code"]
             elif "started" in word:
-                self._started = word["started"]
                 self._codes[word["started"]] = None
-            else:
+                if word["asked"] == self._asked:
+                    self._started = word["started"]
+                else:  # too late: who asked has given it up
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(word["started"], signal.SIGKILL)
+            elif word["asked"] == self._asked:
                 self._started = word["refused"]
 
     def close(self) -> None:
@@ -195,15 +203,15 @@ def _reap(server: socket.socket) -> None:
 
 def _fork(server: socket.socket, own: Sequence[int]) -> None:
     line, files = _receive(server)
-    parent = os.getpid()
+    word, parent = json.loads(line), os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
-        _say(server, refused=str(error))
+        _say(server, asked=word["asked"], refused=str(error))
     else:
         if not pid:
-            _become(json.loads(line), files, parent, (server.detach(), *own))
-        _say(server, started=pid)
+            _become(word, files, parent, (server.detach(), *own))
+        _say(server, asked=word["asked"], started=pid)
     finally:
         for file in files:
             os.close(file)

@@ -111,6 +111,22 @@ def test_a_nursery_that_is_killed_is_noticed(nursery: Nursery) -> None:
     os.kill(child.pid, signal.SIGKILL)
 
 
+def test_a_child_that_comes_too_late_is_ended_and_never_taken_for_another(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start(nursery, "leave", code=0)[0].wait(30) == 0  # it is up
+    os.kill(nursery.pid, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "STARTING", 0.2)
+        with pytest.raises(OSError, match="more than"):
+            start(nursery, "stay")
+    os.kill(nursery.pid, signal.SIGCONT)
+    child, _ = start(nursery, "leave", code=5)
+    assert child.wait(30) == 5
+    late = next(pid for pid in nursery._codes if pid != child.pid and nursery.code(pid) != 0)
+    assert Child(nursery, late).wait(10) == -signal.SIGKILL
+
+
 def test_what_cannot_be_imported_beforehand_is_left_to_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PLUGINS))
     found = Nursery(environment("cpu"), preload=("no_such_module", "json"))
