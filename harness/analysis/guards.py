@@ -184,13 +184,17 @@ def twice(scores: Scores) -> Scores:
 
 
 def identical(scores: Scores) -> Scores:
-    """Two seeds with identical results are one observation: named, and counted once."""
+    """Two seeds with identical results are one observation: named, and counted once.
+
+    In a game of few outcomes seeds evaluate alike by chance; where training was logged it has to be identical too.
+    """
     cells: Cells = {}
     notices = []
     for (algorithm, task), runs in scores.runs.items():
         groups: dict[object, list[Run]] = {}
         for run in runs:
-            groups.setdefault(_bytes(run) or run.trial, []).append(run)
+            digest = _bytes(run)
+            groups.setdefault(run.trial if digest is None else (digest, run.trained), []).append(run)
         for group in groups.values():
             if len(group) > 1:
                 seeds = names(r.seed for r in group)

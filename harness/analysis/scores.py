@@ -90,6 +90,8 @@ class Run:
     final_episodes: int = 0
     final_steps: int | None = None
     """Environment steps at which the best policy was found."""
+    trained: str = ""
+    """A sum over everything it logged in training, to the last digit; empty where nothing was."""
 
     @property
     def budget(self) -> int:
@@ -173,12 +175,21 @@ def _at(steps: NDInt, timings: pd.DataFrame | None, column: str) -> Array | None
     return np.asarray(np.interp(steps, ordered["env_steps"].to_numpy(float), ordered[column].to_numpy(float)))
 
 
+def _sums(metrics: pd.DataFrame) -> dict[str, str]:
+    """Trial -> the sum of all its training metrics: two runs that share it to the last digit are one."""
+    if metrics.empty or "value" not in metrics:
+        return {}
+    sums = metrics.groupby("trial", sort=False, observed=True)["value"].sum()
+    return {str(trial): repr(float(x)) for trial, x in sums.items()}
+
+
 class _Tables:
     """The tables of a ``Results``, averaged over episodes and split by trial, one metric at a time."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.timings = _by_trial(results.timings)
+        self.trained = _sums(results.metrics)
         self.cache: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
 
     def points(self, table: str, metric: str) -> dict[str, pd.DataFrame]:
@@ -221,6 +232,7 @@ class _Tables:
             final=None if last is None else float(last["mean"]),
             final_episodes=0 if last is None else int(last["size"]),
             final_steps=None if last is None else int(last["env_steps"]),
+            trained=self.trained.get(trial, ""),
         )
         return run, notices
 

@@ -113,6 +113,20 @@ def test_identical_seeds_are_named_and_count_once(write: Write) -> None:
     assert len(scores.cell("qmix", scores.tasks[0])) == 3
 
 
+def test_seeds_that_evaluate_alike_and_were_trained_apart_are_two(write: Write) -> None:
+    """Small games have few outcomes: 20 seeds that all end at 7 are 20 seeds."""
+    path = write(metrics_rows=3)
+    for name in ("evaluations.csv", "final.csv"):
+        shutil.copy(path / "smac/3m/qmix/seed_0" / name, path / "smac/3m/qmix/seed_1" / name)
+    scores = guarded(path)
+    assert len(scores.cell("qmix", scores.tasks[0])) == 5
+    assert said(scores, "identical") == ""
+    shutil.copy(path / "smac/3m/qmix/seed_0/metrics.csv", path / "smac/3m/qmix/seed_1/metrics.csv")
+    scores = guarded(path)
+    assert len(scores.cell("qmix", scores.tasks[0])) == 4
+    assert "Seeds 0 and 1 of qmix" in said(scores, "identical")
+
+
 def test_constant_curves_are_no_sign_of_identical_seeds(write: Write) -> None:
     path = write()
     for file in path.glob("smac/3m/qmix/*/*.csv"):
