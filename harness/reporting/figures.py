@@ -68,7 +68,8 @@ class Drawing:
         columns = min(self.columns, n)
         rows = math.ceil(n / columns)
         width = max(p.size[0] for p in self.panels) * columns
-        height = max(p.size[1] for p in self.panels) * rows + (0.35 if self.legend else 0.0)
+        per_row, legend_height = _legend_grid([name for name, _ in self.legend], width)
+        height = max(p.size[1] for p in self.panels) * rows + legend_height
         figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06))
         for i, panel in enumerate(self.panels):
             axes = figure.add_subplot(rows, columns, i + 1)
@@ -76,7 +77,6 @@ class Drawing:
             axes.set_title(panel.title)
         if self.legend:
             handles = [handle(name, look) for name, look in self.legend]
-            per_row = max(1, min(len(handles), int(width / 1.1)))
             figure.legend(handles=handles, loc="outside lower center", ncols=per_row)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once, not again for each file format
@@ -102,6 +102,15 @@ def _saved(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata=dates[kind])
     return buffer.getvalue()
+
+
+def _legend_grid(names: Sequence[str], width: float) -> tuple[int, float]:
+    """Entries in a row of a legend ``width`` inches wide, by the longest name, and the inches that its rows take."""
+    if not names:
+        return 1, 0.0
+    entry = max(1.1, 0.6 + 0.075 * max(map(len, names)))
+    per_row = max(1, min(len(names), int(width / entry)))
+    return per_row, 0.17 + 0.18 * math.ceil(len(names) / per_row)
 
 
 def handle(name: str, look: Look) -> Line2D:

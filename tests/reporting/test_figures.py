@@ -3,8 +3,9 @@ from __future__ import annotations
 import re
 
 import pandas as pd
+import pytest
 
-from harness.reporting.figures import Drawing, Panel, line
+from harness.reporting.figures import Drawing, Panel, _legend_grid, line
 from harness.reporting.style import INK, LIGHT, PAPER, Look, looks, steps_text
 
 
@@ -63,3 +64,11 @@ def test_legend_lines_are_all_in_the_whole_figure() -> None:
 
 def test_steps_text() -> None:
     assert [steps_text(x) for x in (0, 500, 2_500, 1_500_000, 2e9)] == ["0", "500", "2.5k", "1.5M", "2G"]
+
+
+def test_a_legend_of_long_names_takes_more_rows() -> None:
+    assert _legend_grid(["vdn", "qmix", "ippo"], 7.2) == (3, pytest.approx(0.35))
+    per_row, height = _legend_grid([*"abcdefg", "facmac@mixer=unconstrained"], 7.2)
+    assert per_row * (0.6 + 0.075 * 26) <= 7.2
+    assert (per_row, height) == (2, pytest.approx(0.17 + 4 * 0.18))
+    assert _legend_grid([], 7.2) == (1, 0.0)
