@@ -50,6 +50,11 @@ def empty_replay(algorithm: Algorithm, spec: Spec, device: torch.device) -> Repl
     return Replay(spec, algorithm.buffer_episodes, device)  # type: ignore[attr-defined]
 
 
+def seeds_of(trial: Trial) -> Seeds:
+    """The trial's random streams, of suite, task, label and seed alone."""
+    return Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
+
+
 def generators(trial: Trial, seeds: Seeds, device: torch.device) -> dict[str, torch.Generator]:
     """A random stream for each role; the replay's is on the CPU."""
     found = {role: seeds.generator(role, device) for role in ("exploration", "learning")}

@@ -81,9 +81,9 @@ class Clock:
 
 
 class Profile:
-    """What was measured of one trial."""
+    """What was measured of one trial, or of several added up."""
 
-    def __init__(self, now: Now) -> None:
+    def __init__(self, now: Now = time.perf_counter) -> None:
         self.clock = Clock(now)
         self.env_steps = 0
         """Of training, while it was measured."""
@@ -127,7 +127,7 @@ class Profile:
         return found
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Count what ``record`` told of an earlier part of the same trial as well."""
+        """Count as well what ``record`` told of an earlier part of the same trial, or of another one."""
         self.env_steps += record["env_steps"]
         self.slots += record["slots"]["all"]
         self.idle += record["slots"]["idle"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.display import count, duration, steps
-from harness.profile import PARTS, PHASES
+from harness.profile import PARTS, PHASES, Profile
 from harness.store import TrialFolder
 from harness.types import Trial
 
@@ -20,40 +18,14 @@ WIDTH = 60
 """Characters that a table may take; methods that do not fit get a table below."""
 
 
-@dataclass
-class Total:
-    """Profiles of a method's trials, added up."""
-
-    trials: int = 0
-    env_steps: int = 0
-    slots: int = 0
-    idle: int = 0
-    seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
-    """By (phase, part)."""
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Count one trial's ``profile``."""
-        self.trials += 1
-        self.env_steps += record["env_steps"]
-        self.slots += record["slots"]["all"]
-        self.idle += record["slots"]["idle"]
-        for phase in PHASES:
-            for part, told in record.get(phase, {}).items():
-                self.seconds[phase, part] += told["seconds"]
-
-    def phase(self, name: str) -> float:
-        """Its seconds."""
-        return sum(s for (phase, _), s in self.seconds.items() if phase == name)
-
-
 def profile_table(trials: Sequence[Trial]) -> RenderableType:
     """A row a part, a column a method: shares of its training time, over all its tasks and seeds among ``trials``."""
-    totals = {trial.algorithm: Total() for trial in trials}  # in the order of the request
-    for trial in trials:
-        if (record := _profile(trial)) is not None:
-            totals[trial.algorithm].add(record)
-    totals = {label: total for label, total in totals.items() if total.trials}
-    without = len(trials) - sum(t.trials for t in totals.values())
+    records = [(trial.algorithm, _profile(trial)) for trial in trials]
+    totals: dict[str, Profile] = {}  # in the order of the request
+    for label, record in records:
+        if record is not None:
+            totals.setdefault(label, Profile()).add(record)
+    without = sum(record is None for _, record in records)
     parts: list[RenderableType] = []
     if totals:
         tasks = len({t.task for t in trials})
@@ -96,13 +68,13 @@ ROWS = ("idle slots", "env steps/s", *PHASES)
 """Below the shares. idle slots: environments that had finished their episode and waited for the others, of all."""
 
 
-def _table(totals: Mapping[str, Total]) -> Table:
+def _table(totals: Mapping[str, Profile]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
     for label in totals:
         table.add_column(label, justify="right", overflow="fold", width=_width(label))
     for part in PARTS:
-        shares = [t.seconds["training", part] / (t.phase("training") or 1.0) for t in totals.values()]
+        shares = [t.clock.seconds["training", part] / (t.clock.total(phase="training") or 1.0) for t in totals.values()]
         table.add_row(part, *(_percent(x) if x else "–" for x in shares))
     table.add_row(*[""] * (1 + len(totals)))
     for row in ROWS:
@@ -112,10 +84,10 @@ def _table(totals: Mapping[str, Total]) -> Table:
     return table
 
 
-def _below(row: str, total: Total) -> str:
+def _below(row: str, total: Profile) -> str:
     if row == "idle slots":
-        return _percent(total.idle / max(total.slots, 1))
-    seconds = total.phase(row if row in PHASES else "training")
+        return _percent(total.idle_share)
+    seconds = total.clock.total(phase=row if row in PHASES else "training")
     if row == "env steps/s":
         return steps(total.env_steps / seconds) if seconds else ""
     return duration(seconds) if seconds else ""

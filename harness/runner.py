@@ -216,7 +216,7 @@ class Runner:
 
     def _begin_anew(self, job: Job) -> None:
         """What it should have continued from is damaged: that is kept aside, and no retry is spent on it."""
-        (job.folder.path / RESERVE).unlink(missing_ok=True)
+        give_up_reserve(job.folder.path)
         place = set_aside(job.folder.path)
         self.display.say(f"{job.trial.key}: set aside in {place}; starting anew")
         job.anew, job.attempts = True, job.attempts - 1
@@ -224,7 +224,7 @@ class Runner:
 
     def _verdict(self, job: Job, ending: Ending, seconds: float) -> None:
         self.outcome.endings[job.trial.key] = ending
-        (job.folder.path / RESERVE).unlink(missing_ok=True)
+        give_up_reserve(job.folder.path)
         job.release()
         self.display.ended(job.trial, ending, False, seconds)
 
@@ -244,7 +244,7 @@ class Runner:
             try:
                 job.folder.update(**changed)
             except OSError:  # the disk is full: what was kept free for this is enough for the record
-                (job.folder.path / RESERVE).unlink(missing_ok=True)
+                give_up_reserve(job.folder.path)
                 job.folder.update(**changed)
         except (OSError, ValueError) as error:
             self.display.say(f"{job.trial.key}: its record can't be written: {error}")
@@ -287,6 +287,11 @@ def reserve(folder: Path) -> None:
     """Keep space for the record of a trial that fills the disk; random bytes, so that no file system squeezes them."""
     with contextlib.suppress(OSError):  # full already: the trial will say so
         write_atomic(folder / RESERVE, os.urandom(RESERVE_BYTES))
+
+
+def give_up_reserve(folder: Path) -> None:
+    """Let go of that space."""
+    (folder / RESERVE).unlink(missing_ok=True)
 
 
 def set_aside(folder: Path) -> Path:

@@ -32,7 +32,7 @@ class Saved:
     @property
     def seeds(self) -> Seeds:
         """The trial's own streams."""
-        return Seeds(f"{self.trial.suite}/{self.trial.task}/{self.trial.algorithm}", self.trial.seed)
+        return assemble.seeds_of(self.trial)
 
 
 def find(path: Path) -> list[TrialFolder]:

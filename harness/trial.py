@@ -18,7 +18,6 @@ from harness.errors import Diverged
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
 from harness.replay import longest_first
-from harness.seeds import Seeds
 from harness.store import TrialFolder
 from harness.types import Action, Step, Trial
 
@@ -51,7 +50,7 @@ class Loop:
         self.device = torch.device(trial.device)
         self.algorithm, self.suite, self.task, self.budget = assemble.build(trial)
         self.meter = Meter(self.device)
-        self.seeds = Seeds(f"{trial.suite}/{trial.task}/{trial.algorithm}", trial.seed)
+        self.seeds = assemble.seeds_of(trial)
         self.voice = Voice(tell, self.budget.env_steps, self.task.metric)
         self.env_steps = self.rounds = self.points = self.transitions = 0
         self._say("starting")

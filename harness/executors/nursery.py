@@ -26,6 +26,8 @@ PRELOAD = ("harness.trial", "torch._dynamo")
 STARTING = 120.0
 """Seconds that a nursery may take to import and to start a child."""
 
+GONE = "the process that starts trials is gone"
+
 _BOOT = """import json, sys
 told = json.load(sys.stdin)
 sys.path[:] = told["path"]
@@ -101,15 +103,14 @@ class Nursery:
             self._socket.sendall(line[sent:])
         except OSError as error:
             self._end()
-            raise OSError("the process that starts trials is gone") from error
+            raise OSError(GONE) from error
         end = time.monotonic() + STARTING
         while self._started is None and not self._gone and time.monotonic() < end:
             self.listen(end - time.monotonic())
         if isinstance(self._started, int):
             return Child(self, self._started)
         self._asked += 1  # an answer that comes yet is to nobody
-        gone = "the process that starts trials is gone"
-        raise OSError(self._started or (gone if self._gone else f"it took more than {STARTING:g} s"))
+        raise OSError(self._started or (GONE if self._gone else f"it took more than {STARTING:g} s"))
 
     def code(self, pid: int) -> int | None:
         """Exit code of a child; None while it runs."""

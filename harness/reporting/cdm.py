@@ -52,16 +52,16 @@ def section(study: Study) -> Section:
     look = looks(study.algorithms)
     at_end, over_training = last(study.cdm), averaged(study.cdm)
     success, marks = outcomes(at_end), cdm_games.marks(study, over_training, at_end)
-    orders = cdm_games.orders(study, marks)
+    orders, numbers = cdm_games.orders(study, marks), cdm_games.numbers(study, marks)
     drawings = (
-        cdm_games.drawing(study, marks, look),
+        cdm_games.drawing(numbers, look),
         cdm_figures.perturbation(study, at_end, look),
         cdm_figures.over_training(study, look),
         cdm_figures.against_success(over_training, success, look),
     )
     tables = (
         cdm_games.answers(marks, orders),
-        cdm_games.table(study, marks),
+        cdm_games.table(numbers),
         measures(study, at_end),
         ends(success),
         missing(study),
@@ -127,8 +127,8 @@ def measures(study: Study, at_end: pd.DataFrame) -> Table | None:
             found = {m: over_seeds(study, at_end, task, m, a) for m in there}
             if not any(found.values()):
                 continue
-            texts = ["–" if e is None else words.estimate(e, short) for e in found.values()]
-            rows.append(cells([name_of(task), a, *texts]))
+            texts = ["–" if e is None else words.estimate(e, words.short) for e in found.values()]
+            rows.append(cells([words.name_of(task), a, *texts]))
             data += [
                 {"task": task, "algorithm": a, "metric": m, "seeds": e.n, "mean": e.value, "low": e.low, "high": e.high}
                 for m, e in found.items()
@@ -155,7 +155,7 @@ def ends(success: pd.DataFrame) -> Table | None:
             f"{r[kind]}/{r['seeds']} [{r[f'{kind}_low']:.2f}, {r[f'{kind}_high']:.2f}]"
             for kind in ("optimal", "shadowed")
         ]
-        rows.append(cells([name_of(r["task"]), r["algorithm"], *texts]))
+        rows.append(cells([words.name_of(r["task"]), r["algorithm"], *texts]))
     caption = (
         "Seeds whose greedy joint action ended at the optimum, and at a shadowed equilibrium (not optimal, yet no "
         "agent alone can gain: relative overgeneralisation), with Wilson's 95% intervals."
@@ -176,21 +176,11 @@ def missing(study: Study) -> Table | None:
     rows, data = [], []
     for (task, a, why), metrics in sorted(found.items()):
         listed = ", ".join(sorted(metrics)[:6]) + (" …" if len(metrics) > 6 else "")
-        rows.append(cells([name_of(task), a, listed, why]))
+        rows.append(cells([words.name_of(task), a, listed, why]))
         data.append({"task": task, "algorithm": a, "metrics": " ".join(sorted(metrics)), "reason": why})
     caption = "A method is measured through what it offers; these diagnostics it, or its task, does not allow."
     return Table("cdm_missing", "Not measured", caption, ("Task", "Method", "What", "Why"), tuple(rows),
                  pd.DataFrame(data), labels=4)  # fmt: skip
-
-
-def short(x: float) -> str:
-    """Three significant digits, with a true minus."""
-    return f"{x:.3g}".replace("-", "−")
-
-
-def name_of(task: str) -> str:
-    """A task's key without its suite."""
-    return str(task).rpartition("/")[2]
 
 
 # -- in words -------------------------------------------------------------------------------------------------------
@@ -206,10 +196,10 @@ def sentences(study: Study, over: pd.DataFrame, related: Sequence[str]) -> list[
         if what is None or not ranked:
             continue
         title = what.title + (f" ({metric.partition('/')[0]})" if metric.partition("/")[0] in ESTIMATORS else "")
-        ends_of = [f"{a} {short(v)}" for a, v in ranked]
+        ends_of = [f"{a} {words.short(v)}" for a, v in ranked]
         low_high = ends_of[0] if len(ranked) == 1 else f"lowest {ends_of[0]}, highest {ends_of[-1]}"
         if ranked[0][1] == ranked[-1][1]:
-            low_high = f"{short(ranked[0][1])} for {words.join([a for a, _ in ranked])}"
+            low_high = f"{words.short(ranked[0][1])} for {words.join([a for a, _ in ranked])}"
         said.append(f"{title}: {low_high} (mean over training, seeds and the tasks all have it on). {what.reading}")
     said += related
     costs = cost(study)

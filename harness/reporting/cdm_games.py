@@ -35,6 +35,11 @@ class Measure(NamedTuple):
     sign: int
     """1 where a high value is much mismatch, -1 where it is little."""
 
+    @property
+    def column(self) -> str:
+        """Its name in the figure's data."""
+        return self.metric.replace("/", "_")
+
 
 MEASURES = (
     Measure("own/teammate_share", "teammate share", "a low teammate share", 1),
@@ -92,8 +97,12 @@ def orders(study: Study, found: list[Mark]) -> dict[tuple[str, str], Order | Non
 # -- the figure ------------------------------------------------------------------------------------------------------
 
 
+def numbers(study: Study, found: list[Mark]) -> pd.DataFrame:
+    """A row a mark, as drawn and as tabled."""
+    return pd.DataFrame([_numbers(study, m) for m in found])
+
+
 def _numbers(study: Study, mark: Mark) -> dict[str, Any]:
-    """A mark as drawn: flat, for the figure and its CSV."""
     n, reached = len(mark.success), int(mark.success.sum())
     low, high = wilson(reached, n)
     row: dict[str, Any] = {"task": mark.task, "algorithm": mark.algorithm, "seeds": n, "optimal": reached,
@@ -106,19 +115,20 @@ def _numbers(study: Study, mark: Mark) -> dict[str, Any]:
             if len(values)
             else Estimate(float("nan"))
         )
-        name = measure.metric.replace("/", "_")
+        name = measure.column
         row |= {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high, f"{name}_seeds": len(values)}
     return row
 
 
-def drawing(study: Study, found: list[Mark], look: Mapping[str, Look]) -> Drawing | None:
-    """Success against each measure, task by task: a row a task, a column a measure."""
-    data = pd.DataFrame([_numbers(study, m) for m in found])
+def drawing(data: pd.DataFrame, look: Mapping[str, Look]) -> Drawing | None:
+    """Success against each measure, task by task: a row a task, a column a measure; ``data`` is ``numbers``."""
+    if data.empty:
+        return None
     panels = []
-    measured = [m for m in MEASURES if not data.empty and data[m.metric.replace("/", "_")].notna().any()]
-    for task in dict.fromkeys(m.task for m in found):
+    measured = [m for m in MEASURES if data[m.column].notna().any()]
+    for task in data["task"].unique():
         mine = data[data["task"] == task]
-        panels += [Panel(task.rpartition("/")[2], _panel(mine, m, look), (3.6, 2.6)) for m in measured]
+        panels += [Panel(words.name_of(task), _panel(mine, m, look), (3.6, 2.6)) for m in measured]
     if not panels:
         return None
     caption = (
@@ -134,7 +144,7 @@ def drawing(study: Study, found: list[Mark], look: Mapping[str, Look]) -> Drawin
 
 
 def _panel(mine: pd.DataFrame, measure: Measure, look: Mapping[str, Look]) -> Callable[[Axes], None]:
-    name = measure.metric.replace("/", "_")
+    name = measure.column
 
     def draw(axes: Axes) -> None:
         for r in mine.dropna(subset=[name]).to_dict("records"):
@@ -154,20 +164,19 @@ def _panel(mine: pd.DataFrame, measure: Measure, look: Mapping[str, Look]) -> Ca
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table(study: Study, found: list[Mark]) -> Table | None:
+def table(data: pd.DataFrame) -> Table | None:
     """What the figure shows, in numbers."""
-    if not found:
+    if data.empty:
         return None
-    data = pd.DataFrame([_numbers(study, m) for m in found])
     rows = []
     for r in data.to_dict("records"):
         texts = [f"{r['optimal']}/{r['seeds']} [{r['share_low']:.2f}, {r['share_high']:.2f}]"]
         for m in MEASURES:
-            name = m.metric.replace("/", "_")
+            name = m.column
             low, high = r[f"{name}_low"], r[f"{name}_high"]
             e = Estimate(r[name], None if pd.isna(low) else low, None if pd.isna(high) else high)
-            texts.append("–" if pd.isna(e.value) else words.estimate(e, _short))
-        rows.append(cells([r["task"].rpartition("/")[2], r["algorithm"], *texts]))
+            texts.append("–" if pd.isna(e.value) else words.estimate(e, words.short))
+        rows.append(cells([words.name_of(r["task"]), r["algorithm"], *texts]))
     columns = ("Task", "Method", "At the optimum", *(m.axis.capitalize() for m in MEASURES))
     caption = (
         "The figure's numbers: seeds at the optimum with Wilson's interval; measures of the method's own gradient "
@@ -183,7 +192,7 @@ def answers(found: list[Mark], correlations: Mapping[tuple[str, str], Order | No
     rows, data = [], []
     for measure in MEASURES:
         mine = [(task, o) for (task, metric), o in correlations.items() if metric == measure.metric]
-        estimates = [(task.rpartition("/")[2], None if o is None else o.estimate) for task, o in mine]
+        estimates = [(words.name_of(task), None if o is None else o.estimate) for task, o in mine]
         there = [o for _, o in mine if o is not None]
         if len(there) > 1:
             estimates.append((f"mean of {len(there)} tasks", mean_order(there)))
@@ -207,10 +216,6 @@ def answers(found: list[Mark], correlations: Mapping[tuple[str, str], Order | No
                  pd.DataFrame(data), labels=2)  # fmt: skip
 
 
-def _short(x: float) -> str:
-    return f"{x:.3g}".replace("-", "−")
-
-
 # -- in words --------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +235,7 @@ def _answer(measure: Measure, there: Mapping[str, Order]) -> str:
     assert whole is not None
     by_answer: dict[str, list[str]] = {}
     for task, o in there.items():
-        by_answer.setdefault(ANSWERS[verdict(o.estimate)], []).append(task.rpartition("/")[2])
+        by_answer.setdefault(ANSWERS[verdict(o.estimate)], []).append(words.name_of(task))
     parts = "; ".join(f"{answer} on {words.join(tasks)}" for answer, tasks in sorted(by_answer.items()))
     tasks = "1 task" if len(there) == 1 else f"the mean of {len(there)} tasks"
     return (
@@ -250,12 +255,12 @@ def _extremes(task: str, found: list[Mark]) -> str:
         least = min(mine, key=lambda m: measure.sign * mean[m.algorithm])
         most = max(mine, key=lambda m: m.success.mean())
         best = [m for m in mine if m.success.mean() == most.success.mean()]
-        name = task.rpartition("/")[2]
+        name = words.name_of(task)
         if not most.success.any():
             return f"On {name} no seed of any method ended at the optimum."
         winners = words.join([m.algorithm for m in best])
         return (
-            f"On {name} {least.algorithm} has least mismatch ({measure.axis} {_short(mean[least.algorithm])}) and "
+            f"On {name} {least.algorithm} has least mismatch ({measure.axis} {words.short(mean[least.algorithm])}) and "
             f"{_of(least)} seeds at the optimum; most seeds there: {winners} ({_of(most)})."
         )
     return ""

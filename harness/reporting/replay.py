@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 import harness
-from harness.reporting import replay_gif
+from harness.reporting import page, replay_gif
 from harness.scene import Box, Circle, Frame, Grid, Line, Recording, Shape, Text, view
 
 VARIABLES: Mapping[str, str] = {
@@ -42,9 +41,8 @@ def write(about: Mapping[str, Any], recordings: Sequence[Recording], folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("episode_*.gif"):
         old.unlink()
-    page = folder / "replay.html"
-    page.write_text(html(about, recordings), encoding="utf-8")
-    made = [page]
+    made = [folder / "replay.html"]
+    made[0].write_text(html(about, recordings), encoding="utf-8")
     for recording in recordings:
         made.append(folder / f"episode_{recording.number + 1}.gif")
         replay_gif.save(recording, f"{title(about)}, episode {recording.number + 1}", made[-1], shades())
@@ -66,17 +64,13 @@ def lead(about: Mapping[str, Any]) -> str:
 
 def html(about: Mapping[str, Any], recordings: Sequence[Recording]) -> str:
     """The page."""
-    loader = PackageLoader("harness.reporting")
-    env = Environment(
-        loader=loader, autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+    env = page.templates()
     text = json.dumps(data(about, recordings), separators=(",", ":"), ensure_ascii=False)
     return env.get_template("replay.html.j2").render(
         title=title(about),
         lead=lead(about),
-        css=Markup("\n".join(loader.get_source(env, name)[0] for name in ("report.css", "replay.css"))),
-        script=Markup(loader.get_source(env, "replay.js")[0]),
+        css=page.source(env, "report.css", "replay.css"),
+        script=page.source(env, "replay.js"),
         # a string in it must not end the script that holds it
         data=Markup(text.replace("<", "\\u003c").replace("&", "\\u0026")),
         gifs=[f"episode_{r.number + 1}.gif" for r in recordings],

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 import harness
 from harness.analysis import energy
 from harness.analysis.study import Options, Study, study
 from harness.errors import UserError
-from harness.reporting import cdm, content, method, scaling, summary
+from harness.reporting import cdm, content, method, page, scaling, summary
 from harness.reporting.drawings import drawings
 from harness.reporting.figures import Drawing
 from harness.reporting.style import DASHES, LIGHT, SVG_DASHES, Look, looks
@@ -74,16 +73,11 @@ def _clear(folder: Path) -> None:
 
 def html(made: Study, figures: Mapping[str, Drawing], tables: Mapping[str, Table], section: cdm.Section) -> str:
     """One file that opens without a network."""
-    loader = PackageLoader("harness.reporting")
-    env = Environment(
-        loader=loader, autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    css = loader.get_source(env, "report.css")[0]
+    env = page.templates()
     return env.get_template("report.html.j2").render(
         title=f"Report: {experiments(made)}",
         lead=lead(made),
-        css=Markup(css),
+        css=page.source(env, "report.css"),
         summary=summary.sentences(made),
         notices=[n.text for n in made.scores.notices if n.level == "warning"],
         drawings=_Lenient({name: _view(d) for name, d in figures.items()}),

@@ -17,10 +17,12 @@ __all__ = [
     "join",
     "joules",
     "memory",
+    "name_of",
     "number",
     "p_value",
     "plural",
     "seconds",
+    "short",
     "steps_text",
     "value",
 ]
@@ -29,6 +31,16 @@ __all__ = [
 def digits(task: TaskInfo) -> int:
     """Decimals that show a thousandth of the span between a task's bounds."""
     return max(0, 3 - math.floor(math.log10(task.high - task.low)))
+
+
+def short(x: float) -> str:
+    """Three significant digits, with a true minus."""
+    return f"{x:.3g}".replace("-", "−")
+
+
+def name_of(task: str) -> str:
+    """A task's key without its suite."""
+    return str(task).rpartition("/")[2]
 
 
 def value(x: float, decimals: int = 3) -> str:
