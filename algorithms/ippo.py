@@ -49,7 +49,7 @@ class IPPO:
     data: ClassVar[str] = "on_policy"
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "matrix": {"num_envs": 16, "minibatches": 1},
+        "matrix": {"num_envs": 64, "minibatches": 1, "lr": 1.2e-3},
         "smac": {"lr": 2e-3, "num_envs": 64, "clip_ratio": 0.1, "clip": 1.0, "hidden": 64},
         "jaxmarl": {"lr": 4e-3, "num_envs": 128, "clip_ratio": 0.05, "clip": 0.25},
     }

@@ -54,7 +54,7 @@ class IQL:
     data: ClassVar[str] = "replay"
     actions: ClassVar[frozenset[str]] = frozenset({"discrete"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "matrix": {"num_envs": 16, "updates_per_collect": 4, "epsilon_steps": 5_000},
+        "matrix": {"num_envs": 32, "updates_per_collect": 2, "lr": 2e-3, "epsilon_steps": 5_000},
         "smac": {
             "lr": 1e-3, "anneal": True, "td_lambda": 0.6, "epsilon_end": 0.02, "hidden": 128, "num_envs": 32,
         },

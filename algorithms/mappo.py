@@ -50,7 +50,7 @@ class MAPPO:
     data: ClassVar[str] = "on_policy"
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "matrix": {"num_envs": 16},
+        "matrix": {"num_envs": 64, "epochs": 4, "lr": 2e-3},
         "smac": {
             "lr": 2e-3, "anneal": True, "num_envs": 64, "clip_ratio": 0.1, "clip": 1.0, "epochs": 4, "minibatches": 4,
         },

@@ -80,7 +80,10 @@ class MCEM:
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "smac": {"num_envs": 32, "updates_per_collect": 8, "batch_episodes": 64},
-        "matrix": {"num_envs": 16, "updates_per_collect": 4, "epsilon_steps": 5_000},
+        "matrix": {
+            "num_envs": 32, "updates_per_collect": 2, "lr_actor": 6e-3, "lr_critic": 5e-3, "epsilon_steps": 5_000,
+        },
+        "matrix-continuous": {"num_envs": 16, "updates_per_collect": 4, "lr_actor": 1e-2, "lr_critic": 1e-2},
         "continuous": {
             "gamma": 0.85, "candidates": 20, "lr_actor": 1e-2, "lr_critic": 1e-2, "adam_eps": 1e-2, "clip": 0.5,
             "critic_hidden": 64, "embed": 128, "hyper": 128, "tau": 5e-4,

@@ -65,8 +65,8 @@ class Algorithm(Protocol):
     actions: ClassVar[frozenset[str]]
     """Action kinds it can play: "discrete" and/or "continuous"."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Named sets of field values, used as ``qmix@pymarl2``. One named after a suite or an action kind is taken there by
-    default (suite first)."""
+    """Named sets of field values, used as ``qmix@pymarl2``. One named after an action kind, a suite or both
+    ("continuous", "matrix", "matrix-continuous") is taken there by default; the later of these wins."""
 
     num_envs: int
     gamma: float

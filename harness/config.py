@@ -290,13 +290,13 @@ def method(
 ) -> Any:
     """A method with its fields set.
 
-    Later wins: defaults, the preset named like the action kind, the label's presets or else the one named like the
-    suite, overrides of its name, the label's settings, overrides of its label.
+    Later wins: defaults, the preset named like the action kind, the label's presets or else those named like the
+    suite and SUITE-KIND, overrides of its name, the label's settings, overrides of its label.
     """
     found = variant.read(label)
     cls, name = found.cls, found.name
     fields, values = fields_of(cls), {}
-    for layer in (action, *(found.presets or (suite,))):
+    for layer in (action, *(found.presets or (suite, f"{suite}-{action}"))):
         values.update(cls.presets.get(layer, {}))
     values = to_json(cls, values) if all(k in fields for k in values) else dict(values)
     texts = overrides or {}

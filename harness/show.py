@@ -80,13 +80,11 @@ def _algorithm_page(label: str) -> RenderableType:
         for key, values in cls.presets.items():
             table.add_row(f"{name}@{key}", " ".join(f"{k}={plain(v)}" for k, v in values.items()))
         parts += [Text(""), table]
-        if taken := [k for k in cls.presets if k in registry.suites() or k in ("discrete", "continuous")]:
-            parts.append(
-                Text(
-                    f"Taken by default for the suite or the kind of actions of that name: {', '.join(taken)}.",
-                    style="dim",
-                )
-            )
+        kinds = ("discrete", "continuous")
+        names = {*kinds, *registry.suites(), *(f"{suite}-{kind}" for suite in registry.suites() for kind in kinds)}
+        if taken := [k for k in cls.presets if k in names]:
+            line = f"Taken by default for the kind of actions, the suite or both of that name: {', '.join(taken)}."
+            parts.append(Text(line, style="dim"))
     return Group(*parts)
 
 

@@ -136,6 +136,16 @@ def test_presets_then_overrides_the_nearer_wins(fake_marl: ModuleType) -> None:
     assert all(m.double is False and m.clip == 5.0 for m in both.methods.values())
 
 
+def test_a_preset_of_suite_and_action_kind_goes_over_both(
+    fake_marl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {**fake_marl.Fake.presets, "toy-discrete": {"batch_episodes": 40}, "toy-continuous": {"lr": 9.0}}
+    monkeypatch.setattr(fake_marl.Fake, "presets", more)
+    assert (method("fake", "toy", "discrete").lr, method("fake", "toy", "discrete").batch_episodes) == (1e-3, 40)
+    assert method("fake", "other", "discrete").batch_episodes == 16
+    assert method("fake@big", "toy", "discrete").batch_episodes == 16
+
+
 def test_budgets_parts_are_overridden() -> None:
     budget = ask("budget=smoke", "env_steps=2e5", "eval_every=1e4", "eval_episodes=7", "final_episodes=9").budget
     assert (budget.env_steps, budget.eval_every, budget.eval_episodes, budget.final_episodes) == (200_000, 10_000, 7, 9)
