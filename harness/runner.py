@@ -198,6 +198,7 @@ class Runner:
         del self.running[process]
         self.slots.append(process.device)
         ending, seconds = process.end(), time.monotonic() - process.started
+        job.folder.tidy()
         if ending.status == "interrupted" and not self.stops:
             ending = Ending("failed", "asked to stop from outside (SIGTERM)")
         if ending.status == "failed" and self.stops:

@@ -17,7 +17,7 @@ import pytest
 from harness.config import parse
 from harness.executors.local import Ending, environment
 from harness.plan import Plan, make
-from harness.runner import RESERVE, Outcome, Runner, set_aside
+from harness.runner import Outcome, Runner, set_aside
 from harness.store import TrialFolder, load
 from harness.types import Progress, Trial
 
@@ -149,7 +149,8 @@ def test_each_kind_of_failure_is_tried_again_and_kept_in_the_record(go: Go) -> N
         (reason,) = record(plan, k)["failures"]  # type: ignore[misc,attr-defined]
         assert reason.startswith(words)
         assert display.events.count(("again", k)) == 1
-        assert not (TrialFolder.of(plan.items[k].trial).path / RESERVE).exists()
+        hidden = {p.name for p in TrialFolder.of(plan.items[k].trial).path.glob(".*")}
+        assert hidden == {".lock"}  # neither the space kept free nor what a kill left half-written
 
 
 def test_a_hung_trial_is_tried_again(go: Go) -> None:

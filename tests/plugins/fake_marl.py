@@ -164,7 +164,8 @@ def misbehave(how: str, folder: Path) -> None:
         raise UserError("no such engine here")
     if how == "segfault":
         ctypes.string_at(0)
-    if how == "sigkill":
+    if how == "sigkill":  # in the middle of ``write_atomic``
+        (folder / ".checkpoint.pt.half").write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "exit":
         os._exit(7)
