@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import faulthandler
 import json
@@ -12,7 +11,6 @@ import pkgutil
 import re
 import resource
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -21,35 +19,11 @@ from types import FrameType
 from typing import Any
 
 from harness.errors import Diverged, UserError
+from harness.life import die_together, die_with_parent
 
 COMPLETE, FAILED, REFUSED, INTERRUPTED, DAMAGED = 0, 1, 2, 3, 4
 """Exit codes. REFUSED is a ``UserError`` or ``Diverged``, whose line says all: trying again would change nothing.
 DAMAGED: what an earlier attempt left cannot be read."""
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent`` is gone, however that happened (Linux)."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(FAILED)
-
-
-def die_together(life: int) -> subprocess.Popen[bytes]:
-    """Have this process's group killed when the pipe ``life`` ends, which is when the runner is gone.
-
-    The kernel's signal above reaches this process alone; a shell in its group, which nothing here can block, waits for
-    the processes that a suite or a library may have started. Returns the shell.
-    """
-    shell = subprocess.Popen(
-        ["/bin/sh", "-c", "read nothing; kill -KILL 0"],
-        stdin=life,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(life)
-    return shell
 
 
 class Pipe:

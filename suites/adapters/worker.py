@@ -5,7 +5,6 @@ Run as ``python -m suites.adapters.worker PIPE MEMORY LIFE PARENT``; the first t
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import signal
@@ -15,27 +14,9 @@ import traceback
 from multiprocessing.connection import Connection
 
 from harness.errors import UserError
+from harness.life import die_together, die_with_parent
 from suites.adapters.memory import Views, shared_bytes, views, write
 from suites.adapters.single import IllegalMoment, Single, check, scene_of, seed_globals
-
-PR_SET_PDEATHSIG = 1
-
-
-def _die_with(life: int, parent: int, signal_on_death: bool) -> subprocess.Popen[bytes]:
-    """End this process and whatever it started as soon as the parent is gone, however it went.
-
-    The pipe ``life`` ends when the parent does; a shell in this process's group waits for that and ends the whole
-    group, a game server included: a thread here could be kept from it by an environment that hangs in C. Where the
-    environment has no children of its own, the kernel's parent-death signal is set as well. Returns the shell.
-    """
-    quiet = subprocess.DEVNULL
-    shell = subprocess.Popen(["/bin/sh", "-c", "read nothing; kill -KILL 0"], stdin=life, stdout=quiet, stderr=quiet)
-    os.close(life)
-    if signal_on_death and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-    return shell
 
 
 def _serve(pipe: Connection, env: Single, memory: int, name: str) -> None:
@@ -74,7 +55,9 @@ def main(arguments: list[str]) -> None:
     try:
         path, name, own_children = pipe.recv()
         sys.path[:] = path
-        shell = _die_with(life, parent, not own_children)
+        shell = die_together(life)
+        if not own_children:
+            die_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes its environments
         make = pipe.recv()
         env = make()

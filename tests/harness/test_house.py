@@ -122,6 +122,7 @@ def test_suites_see_adapters_and_the_contracts_alone() -> None:
             "harness.suite",
             "harness.errors",
             "harness.seeds",
+            "harness.life",
             "harness.scene",
         )
         ours = [m for m in imports(name) if within(m, "algorithms", "harness", "suites")]

@@ -98,7 +98,7 @@ def test_closing_leaves_no_process(nursery: Nursery) -> None:
     nursery.close()
     assert child.poll() == -signal.SIGKILL
     assert gone(nursery.pid)
-    os.kill(child.pid, signal.SIGKILL)  # a trial asks the kernel for this (worker.die_with_parent)
+    os.kill(child.pid, signal.SIGKILL)  # a trial asks the kernel for this (harness.life.die_with_parent)
 
 
 def test_a_nursery_that_is_killed_is_noticed(nursery: Nursery) -> None:
