@@ -193,7 +193,8 @@ class Loop:
         self._measured(found, "evaluation", point)
         score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
         self.voice.last_eval = score
-        if not self.best or (score, returns) > (self.best["score"], self.best["return"]):
+        untrained = not self.best or self.best["env_steps"] == 0  # luck of the first weights is not what was learned
+        if untrained or (score, returns) > (self.best["score"], self.best["return"]):
             self.best = {"score": score, "return": returns, "env_steps": point}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
             checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)

@@ -18,6 +18,9 @@ from harness.errors import UserError
 
 Cells = dict[tuple[str, str], tuple[Run, ...]]
 
+READABLE = 8
+"""Methods on tasks that a notice names one by one; more are told method by method."""
+
 
 def guard(scores: Scores, *, engine: str | None = None, split: bool = False) -> Scores:
     """Every check. ``engine`` keeps the runs of one engine; ``split`` shows mixed runs apart instead of refusing them.
@@ -272,6 +275,26 @@ def imported(scores: Scores) -> list[Notice]:
     return notices
 
 
+def _cells(scores: Scores, counts: Mapping[tuple[str, str], int]) -> str:
+    """Which methods on which tasks, with their numbers of seeds: one by one while that can be read, else by method."""
+    short = {t.key: t.name for t in scores.tasks}
+
+    def seeds(values: Sequence[int]) -> str:
+        low, high = min(values), max(values)
+        return f" ({low})" if low == high and high else f" ({low} to {high})" if high else ""
+
+    if len(counts) <= READABLE:
+        ordered = [(a, t.key) for t in scores.tasks for a in scores.algorithms if (a, t.key) in counts]
+        return names(f"{a} on {short[t]}{seeds([counts[a, t]])}" for a, t in ordered)
+    texts = []
+    for a in scores.algorithms:
+        mine = {short[t]: n for (b, t), n in counts.items() if b == a}
+        if mine:
+            where = names(mine) if len(mine) == 1 else f"{len(mine)} tasks"
+            texts.append(f"{a} on {where}{seeds(list(mine.values()))}")
+    return names(texts)
+
+
 def few_seeds(scores: Scores) -> list[Notice]:
     """Fewer than five seeds, fewer than three."""
     notices = []
@@ -284,10 +307,9 @@ def few_seeds(scores: Scores) -> list[Notice]:
             "from three seeds held the truth 69 to 75% of the time (docs/statistics.md)",
         ),
     ):
-        cells = ((a, t, len(scores.cell(a, t))) for t in scores.tasks for a in scores.algorithms)
-        where = [f"{a} on {t.name} ({n})" for a, t, n in cells if least <= n < most]
-        if where:
-            who = "every method on every task" if len(where) == len(scores.runs) else names(where)
+        cells = {key: len(runs) for key, runs in scores.runs.items() if least <= len(runs) < most}
+        if cells:
+            who = "every method on every task" if len(cells) == len(scores.runs) else _cells(scores, cells)
             notices.append(Notice("warning", "seeds", f"Fewer than {most} seeds: {who}; {words}."))
     return notices
 
@@ -295,18 +317,13 @@ def few_seeds(scores: Scores) -> list[Notice]:
 def uneven_seeds(scores: Scores) -> list[Notice]:
     """Cells with fewer seeds than others, and methods without runs on a task."""
     most = max(len(c) for c in scores.runs.values())
-    fewer = [
-        f"{a} on {t.name} ({len(scores.cell(a, t))})"
-        for t in scores.tasks
-        for a in scores.algorithms
-        if 0 < len(scores.cell(a, t)) < most
-    ]
-    absent = [f"{a} on {t.name}" for t in scores.tasks for a in scores.algorithms if not scores.cell(a, t)]
+    fewer = {key: len(runs) for key, runs in scores.runs.items() if 0 < len(runs) < most}
+    absent = {(a, t.key): 0 for t in scores.tasks for a in scores.algorithms if not scores.cell(a, t)}
     notices = []
     if fewer:
-        notices.append(Notice("warning", "seeds", f"Most have {most} seeds; fewer: {names(fewer)}."))
+        notices.append(Notice("warning", "seeds", f"Most have {most} seeds; fewer: {_cells(scores, fewer)}."))
     if absent:
-        text = f"No runs of {names(absent)}; numbers over several tasks use the tasks that every method has."
+        text = f"No runs of {_cells(scores, absent)}; numbers over several tasks use the tasks that every method has."
         notices.append(Notice("warning", "missing", text))
     return notices
 
@@ -325,20 +342,29 @@ def no_final(scores: Scores) -> list[Notice]:
 
 
 def out_of_bounds(scores: Scores) -> list[Notice]:
-    """Values outside of the bounds that the suite declares."""
-    notices = []
+    """Values outside of the bounds that the suite declares: a line for all tasks."""
+    outside = []
     for task in scores.tasks:
-        for algorithm in scores.present(task):
-            parts = [np.append(r.values, [] if r.final is None else [r.final]) for r in scores.cell(algorithm, task)]
-            values = np.concatenate(parts)
-            low, high = (float(values.min()), float(values.max())) if len(values) else (task.low, task.high)
+        spans = {}
+        for a in scores.present(task):
+            values = [x for r in scores.cell(a, task) for x in (*r.values, *([] if r.final is None else [r.final]))]
+            low, high = (float(min(values)), float(max(values))) if values else (task.low, task.high)
             if low < task.low - 1e-9 or high > task.high + 1e-9:
-                text = (
-                    f"{algorithm} on {task.name}: {task.label} from {low:.4g} to {high:.4g} leaves the declared "
-                    f"bounds [{task.low:g}, {task.high:g}]; normalised scores leave [0, 1] and are not clipped."
-                )
-                notices.append(Notice("warning", "bounds", text))
-    return notices
+                spans[a] = low, high
+        if spans:
+            low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
+            declared = f"declared [{task.low:.4g}, {task.high:.4g}]"
+            outside.append(f"{task.name}, {task.label} from {low:.4g} to {high:.4g} of {names(spans)}, {declared}")
+    if not outside:
+        return []
+    text = "; ".join(outside)
+    return [
+        Notice(
+            "warning",
+            "bounds",
+            f"Outside of the declared bounds: {text}. Normalised scores leave [0, 1] there and are not clipped.",
+        )
+    ]
 
 
 def budgets(scores: Scores) -> list[Notice]:

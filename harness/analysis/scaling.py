@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis.bootstrap import Estimate, one, wilson
+from harness.analysis import success
+from harness.analysis.bootstrap import Estimate, one
 from harness.analysis.scores import TaskInfo
 from harness.analysis.study import Study
 
 LEAST = 3
 """Numbers that make a family: two points are no curve."""
 SHARES = (0.5, 0.9)
-AT_BOUND = 1e-6
-"""How near to the upper bound, on the normalised scale, a seed is at it."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +41,13 @@ class Point:
     algorithm: str
     score: Estimate
     """Mean normalised final score."""
-    reached: int
-    """Seeds at the task's upper bound."""
-    seeds: int
-    low: float
-    high: float
-    """Wilson's interval of reached / seeds."""
-
-    @property
-    def share(self) -> float:
-        """Of seeds at the upper bound."""
-        return self.reached / self.seeds
+    solved: success.Solved
+    """Seeds that solved the task."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """The least value of a setting with which a share of the seeds came to the upper bound."""
+    """The least value of a setting with which a share of the seeds solved the task."""
 
     family: str
     number: int
@@ -87,14 +77,13 @@ def families(tasks: Sequence[TaskInfo]) -> list[Family]:
 
 def points(study: Study, family: Family) -> list[Point]:
     """Every method at every number where it has finished seeds."""
-    made = []
+    made, solved = [], success.by_task(study)
     for number, task in zip(family.numbers, family.tasks):
         values = study.end(task).values
         for a in (a for a in study.algorithms if a in values):
             scores = task.normalise(values[a])
             score = one(scores, resamples=study.options.resamples, seed=study.options.seed)
-            reached, seeds = int((scores >= 1 - AT_BOUND).sum()), len(scores)
-            made.append(Point(family.name, number, task, a, score, reached, seeds, *wilson(reached, seeds)))
+            made.append(Point(family.name, number, task, a, score, solved[a, task.key]))
     return made
 
 
@@ -108,7 +97,7 @@ def needs(study: Study, found: Sequence[Point]) -> list[Need]:
             continue
         setting, value = varied
         ordered = sorted(mine, key=lambda p: value[p.algorithm])
-        least = {s: next((value[p.algorithm] for p in ordered if p.share >= s), None) for s in SHARES}
+        least = {s: next((value[p.algorithm] for p in ordered if p.solved.share >= s), None) for s in SHARES}
         made.append(Need(family, number, method, setting, tuple(value[p.algorithm] for p in ordered), least))
     return made
 

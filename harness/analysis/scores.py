@@ -8,6 +8,7 @@ else: from here on the seed is the unit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -298,12 +299,10 @@ def _check_names(what: str, asked: Sequence[str], known: Iterable[str]) -> None:
 
 
 def _natural(key: str) -> tuple[object, ...]:
-    """Sort key in which 3m stands before 10m."""
+    """Sort key in which 3m stands before 10m and penalty_25 before penalty_100."""
     suite, _, name = key.partition("/")
-    digits = ""
-    while name[len(digits) : len(digits) + 1].isdigit():
-        digits = name[: len(digits) + 1]
-    return suite, int(digits or 10**9), name
+    parts = re.split(r"(\d+)", name)
+    return suite, tuple(int(p) if k % 2 else p for k, p in enumerate(parts))
 
 
 def _same_task(first: TaskInfo, other: TaskInfo) -> None:

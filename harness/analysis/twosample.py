@@ -82,7 +82,8 @@ def welch(x: Array, y: Array) -> float | None:
     """Two-sided p of Welch's t test; None with too few seeds, or where neither sample has a spread."""
     if not enough(x, y) or (np.ptp(x) == 0 and np.ptp(y) == 0):
         return None
-    return float(stats.ttest_ind(x, y, equal_var=False).pvalue)
+    (mx, sx), (my, sy) = ((float(np.mean(v)), float(np.std(v, ddof=1))) for v in (x, y))
+    return float(stats.ttest_ind_from_stats(mx, sx, len(x), my, sy, len(y), equal_var=False).pvalue)
 
 
 def mann_whitney(x: Array, y: Array) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import energy
+from harness.analysis import energy, success
 from harness.analysis.bootstrap import wilson
 from harness.analysis.curves import AXES, Axis, Reached
 from harness.analysis.scores import Run, TaskInfo
@@ -21,7 +21,7 @@ STATISTICS = {"mean": "Mean", "median": "Median", "iqm": "IQM"}
 
 def tables(study: Study) -> dict[str, Table]:
     """All tables that the study has data for, by name."""
-    made = [final_by_task(study), final_scores(study), aggregates(study), pairs(study)]
+    made = [final_by_task(study), final_scores(study), solved(study), aggregates(study), pairs(study)]
     made += [reached(study, axis) for axis in study.reached]
     made += [fairness(study), seeds(study), settings(study), provenance(study)]
     return {t.name: t for t in made if t is not None}
@@ -75,6 +75,32 @@ def final_by_task(study: Study) -> Table | None:
     metrics = words.join(sorted({t.label for t in study.tasks}))
     caption = f"Mean {metrics} with 95% intervals over seeds; the highest of a task is bold. {basis(study)}"
     return Table("final_by_task", "Final scores by task", caption, ("Task", *names), tuple(rows), pd.DataFrame(data))
+
+
+def solved(study: Study) -> Table | None:
+    """Task by method: seeds that solved the task; None where none did."""
+    found = success.by_task(study)
+    if not any(s.reached for s in found.values()):
+        return None
+    rows, data = [], []
+    for task in study.tasks:
+        mine = {a: found[a, task.key] for a in study.algorithms if (a, task.key) in found}
+        most = max(s.share for s in mine.values())
+        texts = [
+            Cell(words.share(mine[a]), strong=0 < mine[a].share == most) if a in mine else "–" for a in study.algorithms
+        ]
+        rows.append(cells([task.name, *texts]))
+        data += [
+            {"suite": task.suite, "task": task.name, "algorithm": a, "solved": s.reached, "seeds": s.seeds,
+             "share": s.share, "low": s.low, "high": s.high}
+            for a, s in mine.items()
+        ]  # fmt: skip
+    caption = (
+        f"Seeds whose last evaluation is within {success.NEAR:.0%} of the task's upper bound (on the scale of its "
+        "declared bounds), with Wilson's 95% interval of their share; the most of a task are bold. The policy that a "
+        "seed ended with counts here, not the best one on the way."
+    )
+    return Table("solved", "Solved", caption, ("Task", *study.algorithms), tuple(rows), pd.DataFrame(data))
 
 
 def aggregates(study: Study) -> Table | None:

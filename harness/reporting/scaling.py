@@ -35,15 +35,15 @@ def section(study: Study) -> Scaling:
 
 
 def drawing(found: Sequence[tuple[Family, Sequence[Point]]], look: Mapping[str, Look]) -> Drawing:
-    """A panel of scores a family, and one of success where any seed came to the upper bound."""
+    """A panel of scores a family, and one of success where any seed solved a task."""
     panels = []
     for family, part in found:
         panels.append(Panel(f"{family.name}: score", _panel(family, part, look, success=False), (4.2, 2.9)))
-        if any(p.reached for p in part):
+        if any(p.solved.reached for p in part):
             panels.append(Panel(f"{family.name}: success", _panel(family, part, look, success=True), (4.2, 2.9)))
     caption = (
         "Against the number n in the tasks' names. Score: mean over seeds, normalised by the declared bounds, with 95% "
-        "bootstrap bands. Success: share of seeds at the upper bound, with Wilson's 95% bands."
+        "bootstrap bands. Success: share of seeds that solved the task (see Solved), with Wilson's 95% bands."
     )
     there = {p.algorithm for _, part in found for p in part}
     legend = tuple((a, s) for a, s in look.items() if a in there)
@@ -57,7 +57,8 @@ def _panel(family: Family, part: Sequence[Point], look: Mapping[str, Look], *, s
             mine = [p for p in part if p.algorithm == a]
             x = [p.number for p in mine]
             if success:
-                line(axes, look[a], x, [p.share for p in mine], [p.low for p in mine], [p.high for p in mine], len(x))
+                bands = [p.solved.low for p in mine], [p.solved.high for p in mine]
+                line(axes, look[a], x, [p.solved.share for p in mine], *bands, len(x))
             elif all(p.score.estimable for p in mine):
                 low, high = [p.score.low for p in mine], [p.score.high for p in mine]
                 line(axes, look[a], x, [p.score.value for p in mine], low, high, len(x))
@@ -76,9 +77,10 @@ def _data(every: Sequence[Point]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "family": p.family, "n": p.number, "task": p.task.key, "algorithm": p.algorithm, "seeds": p.seeds,
+                "family": p.family, "n": p.number, "task": p.task.key, "algorithm": p.algorithm,
                 "score": p.score.value, "score_low": p.score.low, "score_high": p.score.high,
-                "reached": p.reached, "share": p.share, "share_low": p.low, "share_high": p.high,
+                "seeds": p.solved.seeds, "solved": p.solved.reached, "share": p.solved.share,
+                "share_low": p.solved.low, "share_high": p.solved.high,
             }
             for p in every
         ]
@@ -89,15 +91,14 @@ def table(every: Sequence[Point]) -> Table:
     """One row a task and method."""
     form = partial(words.value, decimals=2)
     rows = [
-        cells([p.task.name, p.algorithm, words.estimate(p.score, form),
-               f"{p.reached}/{p.seeds} [{words.value(p.low, 2)}, {words.value(p.high, 2)}]"])
+        cells([p.task.name, p.algorithm, words.estimate(p.score, form), words.share(p.solved)])
         for p in every
     ]  # fmt: skip
     caption = (
-        "Normalised final score with its 95% bootstrap interval over seeds, and seeds at the task's upper bound with "
+        "Normalised final score with its 95% bootstrap interval over seeds, and seeds that solved the task with "
         "Wilson's interval."
     )
-    columns = ("Task", "Method", "Score", "At the upper bound")
+    columns = ("Task", "Method", "Score", "Solved")
     return Table("scaling", "Scaling", caption, columns, tuple(rows), _data(every), labels=2)
 
 
@@ -115,7 +116,7 @@ def needed(every: Sequence[Need]) -> Table | None:
     columns = ("Tasks", "n", "Method", "Setting", *(f"For {s:.0%} of seeds" for s in SHARES))
     caption = (
         "Variants of a method that differ in one setting: the least value tried with which that share of the seeds "
-        "came to the task's upper bound. “> v”: not with v either, the largest tried."
+        "solved the task. “> v”: not with v either, the largest tried."
     )
     return Table("scaling_needed", "What success takes", caption, columns, tuple(rows), pd.DataFrame(data), labels=4)
 

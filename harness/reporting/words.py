@@ -8,6 +8,7 @@ from collections.abc import Callable
 from harness.analysis.bootstrap import Estimate
 from harness.analysis.fairness import joules, memory, number, seconds
 from harness.analysis.scores import TaskInfo
+from harness.analysis.success import Solved
 from harness.reporting.style import steps_text
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "p_value",
     "plural",
     "seconds",
+    "share",
     "short",
     "steps_text",
     "value",
@@ -59,6 +61,11 @@ def interval(e: Estimate, form: Callable[[float], str] = value) -> str:
 def estimate(e: Estimate, form: Callable[[float], str] = value) -> str:
     """value [low, high]; without an interval the value alone."""
     return form(e.value) if e.low is None else f"{form(e.value)} {interval(e, form)}"
+
+
+def share(s: Solved) -> str:
+    """Of seeds, with its interval: 12/20 [0.39, 0.78]."""
+    return f"{s.reached}/{s.seeds} [{value(s.low, 2)}, {value(s.high, 2)}]"
 
 
 def p_value(p: float | None) -> str:

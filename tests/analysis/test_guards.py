@@ -153,6 +153,22 @@ def test_uneven_seeds_and_absent_methods_are_named(write: Write) -> None:
     assert "No runs of qmix on 8m" in said(scores, "missing")
 
 
+def test_many_cells_are_told_method_by_method(write: Write) -> None:
+    """Found in a report of 60 cells: a notice of five lines of names."""
+    tasks = [f"{k}m" for k in range(1, 8)]
+    path = write(tasks=tasks, seeds=range(4))
+    for task in tasks:
+        shutil.rmtree(path / f"smac/{task}/vdn/seed_3")
+    shutil.rmtree(path / "smac/1m/qmix")
+    scores = guarded(path)
+    assert "Fewer than 5 seeds: every method on every task; " in said(scores, "seeds")
+    assert "Most have 4 seeds; fewer: vdn on 1m (3), vdn on 2m (3)," in said(scores, "seeds")
+    shutil.rmtree(path / "smac/1m/vdn/seed_2")
+    for task in tasks[1:3]:
+        shutil.rmtree(path / f"smac/{task}/qmix/seed_0")
+    assert "Most have 4 seeds; fewer: qmix on 2 tasks (3) and vdn on 7 tasks (2 to 3)." in said(guarded(path), "seeds")
+
+
 def test_unequal_budgets_are_both_shown(write: Write, synthetic: ModuleType, tmp_path: Path) -> None:
     """epymarl#9: 40M on-policy against 4M off-policy on one axis."""
     write(methods={"qmix": (0.8, 0.3)})
@@ -169,8 +185,8 @@ def test_values_outside_of_the_bounds_are_named(write: Write) -> None:
     file = path / "smac/3m/vdn/seed_0/final.csv"
     pd.read_csv(file).assign(**{"return": 30.0}).to_csv(file, index=False)
     text = said(guarded(path), "bounds")
-    assert "vdn on 3m" in text
-    assert "to 30 leaves the declared bounds [0, 20]" in text
+    assert text.startswith("Outside of the declared bounds: 3m, return from ")
+    assert " to 30 of vdn, declared [0, 20]. Normalised" in text
 
 
 def test_versions_commits_and_devices_are_named(write: Write) -> None:

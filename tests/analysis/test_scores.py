@@ -112,5 +112,7 @@ def test_two_records_of_one_task_that_disagree_are_refused(synthetic: ModuleType
 
 
 def test_tasks_stand_in_natural_order(synthetic: ModuleType, tmp_path: Path) -> None:
-    path = synthetic.write(synthetic.Made(tmp_path, **{**SMALL, "seeds": (0,)}, tasks=("10m", "3m", "MMM2", "25m")))
-    assert [t.name for t in from_results([load(path)]).tasks] == ["3m", "10m", "25m", "MMM2"]
+    path = synthetic.write(
+        synthetic.Made(tmp_path, **{**SMALL, "seeds": (0,)}, tasks=("p_100", "10m", "3m", "p_25", "MMM2", "25m"))
+    )
+    assert [t.name for t in from_results([load(path)]).tasks] == ["3m", "10m", "25m", "MMM2", "p_25", "p_100"]

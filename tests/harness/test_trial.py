@@ -167,7 +167,7 @@ def test_the_best_policy_is_that_of_the_checkpoint_when_a_later_one_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """best.pt may be newer than the checkpoint: what came after it counts for nothing until it happens again."""
-    dictated, evaluated = {0: 5.0, 40: 9.0, 80: 1.0, 120: 1.0}, []
+    dictated, evaluated = {0: 1.0, 40: 5.0, 80: 9.0, 120: 1.0}, []
 
     def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
         evaluated.append((env_steps, torch.cat([p.flatten() for p in net.parameters()])))
@@ -175,14 +175,15 @@ def test_the_best_policy_is_that_of_the_checkpoint_when_a_later_one_was_lost(
 
     monkeypatch.setattr(evaluate, "run", scripted)
     trial = tiny(tmp_path, "vdn", checkpoint_every=1_000)
-    assert run(trial, lambda p: None, stop_after(2)) == "interrupted"
+    assert run(trial, lambda p: None, stop_after(5)) == "interrupted"
+    assert [point for point, _ in evaluated] == [0, 40]
     with pytest.raises(Killed):
-        run(trial, kill_at(80, "evaluating"), lambda: False)  # after the evaluation at 40, whose score is the best
-    dictated[40] = 1.0  # as a device that does not repeat itself might have it the second time
+        run(trial, kill_at(120, "evaluating"), lambda: False)  # after the evaluation at 80, whose score is the best
+    dictated[80] = 1.0  # as a device that does not repeat itself might have it the second time
     folder = finish(trial)
-    assert {r["env_steps"] for r in rows(folder / "final.csv")} == {"0"}
-    assert evaluated[-1][0] == 0
-    assert torch.equal(evaluated[-1][1], evaluated[0][1])
+    assert {r["env_steps"] for r in rows(folder / "final.csv")} == {"40"}
+    assert evaluated[-1][0] == 40
+    assert torch.equal(evaluated[-1][1], evaluated[1][1])
 
 
 def test_a_damaged_checkpoint_is_named_not_silently_begun_anew(tmp_path: Path) -> None:
@@ -298,7 +299,7 @@ def test_the_final_is_the_best_policy_on_fresh_episodes_never_the_maximum_of_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores are dictated here: the best is the evaluation at 40, and its final episodes are worse than it was."""
-    dictated = {0: 1.0, 40: 5.0, 80: 3.0, 120: 4.0}
+    dictated = {0: 9.0, 40: 5.0, 80: 3.0, 120: 4.0}  # the untrained policy's luck does not count
     calls: list[tuple[int, int, int, dict[str, Any]]] = []
 
     def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
@@ -431,7 +432,8 @@ def test_an_evaluation_that_is_not_finite_ends_the_trial_with_a_reason(
     reason, folder, kept = failed(tiny(tmp_path, "vdn"))
     assert reason == f"vdn: return is {word} in 2 of 4 evaluation episodes at env step {at}"
     assert points(folder / "evaluations.csv") == [p for p in (0, 40, 80, 120) if p <= at]
-    assert kept["best"] == (None if at == 0 else {"score": 1.0, "return": 1.0, "env_steps": 0})
+    first = {"score": 1.0, "return": 1.0, "env_steps": 0 if at == 40 else 40}
+    assert kept["best"] == (None if at == 0 else first)
 
 
 def test_a_reward_that_is_not_finite_is_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
