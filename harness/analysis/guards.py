@@ -354,7 +354,8 @@ def out_of_bounds(scores: Scores) -> list[Notice]:
         if spans:
             low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
             declared = f"declared [{task.low:.4g}, {task.high:.4g}]"
-            outside.append(f"{task.name}, {task.label} from {low:.4g} to {high:.4g} of {names(spans)}, {declared}")
+            who = "" if len(spans) == len(scores.present(task)) > 1 else f" of {names(spans)}"
+            outside.append(f"{task.name}, {task.label} from {low:.4g} to {high:.4g}{who}, {declared}")
     if not outside:
         return []
     text = "; ".join(outside)

@@ -46,16 +46,23 @@ def _span_of(task: TaskInfo, values: Iterable[float]) -> tuple[float, float]:
 
 
 def _reference_lines(axes: Axes, task: TaskInfo, limits: tuple[float, float]) -> None:
-    """Known values beside the curves, named at the right edge, where curves have left the ground."""
+    """Known values beside the curves, named at the right edge, where curves have left the ground.
+
+    A name that would lie over the one below it stands to its left.
+    """
+    height, below, right = limits[1] - limits[0], -1.0, 3.0
     for name, value in sorted(task.references.items(), key=lambda item: item[1]):
         if limits[0] <= value <= limits[1]:
             axes.axhline(value, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            above = value < limits[1] - 0.1 * (limits[1] - limits[0])
+            above = value < limits[1] - 0.1 * height
+            place = (value - limits[0]) / height + (0.05 if above else -0.05)  # of the text's middle
+            right = right if place - below < 0.1 else 3.0  # points from the edge
             axes.annotate(
-                name, (1.0, value), xycoords=("axes fraction", "data"), xytext=(-3, 2 if above else -2),
+                name, (1.0, value), xycoords=("axes fraction", "data"), xytext=(-right, 2 if above else -2),
                 textcoords="offset points", ha="right", va="bottom" if above else "top", fontsize=7, color=MUTED,
                 bbox={"facecolor": PAPER, "alpha": 0.7, "pad": 0.8, "linewidth": 0}, zorder=5,
             )  # fmt: skip
+            below, right = place, right + 6.0 + 3.9 * len(name)
 
 
 def learning_curves(study: Study, look: Mapping[str, Look]) -> Drawing | None:
