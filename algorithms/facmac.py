@@ -89,6 +89,11 @@ class FACMAC:
         "continuous": {
             "gamma": 0.85, "lr_actor": 1e-2, "lr_critic": 1e-2, "adam_eps": 1e-2, "clip": 0.5, "embed": 64, "tau": 1e-3,
         },
+        "predator_prey": {
+            "gamma": 0.9, "noise": 1.0, "regulariser": 1e-2, "lr_actor": 1e-3, "lr_critic": 3e-3, "adam_eps": 1e-8,
+            "clip": 10.0, "critic_hidden": 128, "tau": 1e-2, "num_envs": 32, "updates_per_collect": 8,
+            "batch_episodes": 128,
+        },
     }  # fmt: skip
 
     def networks(self, spec: Spec) -> nn.ModuleDict:

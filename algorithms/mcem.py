@@ -88,6 +88,10 @@ class MCEM:
             "gamma": 0.85, "candidates": 20, "lr_actor": 1e-2, "lr_critic": 1e-2, "adam_eps": 1e-2, "clip": 0.5,
             "critic_hidden": 64, "embed": 128, "hyper": 128, "tau": 5e-4,
         },
+        "predator_prey": {
+            "gamma": 0.9, "entropy": 0.3, "lr_actor": 1e-3, "lr_critic": 3e-3, "adam_eps": 1e-8, "clip": 10.0,
+            "critic_hidden": 128, "tau": 1e-2, "num_envs": 32, "updates_per_collect": 8, "batch_episodes": 128,
+        },
     }  # fmt: skip
 
     def networks(self, spec: Spec) -> nn.ModuleDict:
