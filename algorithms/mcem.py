@@ -58,7 +58,7 @@ class MCEM:
     hyper: int = 64
     """Hidden width of the hypernetworks."""
     epsilon_start: float = 0.5
-    """Share of uniform play in the behaviour policy at the first step (discrete actions)."""
+    """Share of uniform play in the behaviour policy at the first step."""
     epsilon_end: float = 0.0
     """The same after ``epsilon_steps``."""
     epsilon_steps: int = 100_000
@@ -86,7 +86,7 @@ class MCEM:
         "matrix-continuous": {"num_envs": 16, "updates_per_collect": 4, "lr_actor": 1e-2, "lr_critic": 1e-2},
         "continuous": {
             "gamma": 0.85, "candidates": 20, "lr_actor": 1e-2, "lr_critic": 1e-2, "adam_eps": 1e-2, "clip": 0.5,
-            "critic_hidden": 64, "embed": 128, "hyper": 128, "tau": 5e-4,
+            "critic_hidden": 64, "embed": 128, "hyper": 128, "tau": 5e-4, "epsilon_start": 0.0,
         },
         "predator_prey": {
             "gamma": 0.9, "entropy": 0.3, "lr_actor": 1e-3, "lr_critic": 3e-3, "adam_eps": 1e-8, "clip": 10.0,
@@ -106,7 +106,7 @@ class MCEM:
         )
 
     def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
-        """A sample of pi^i, mixed with uniform play over legal actions where they are discrete."""
+        """A sample of pi^i, mixed with uniform play over legal actions or the box."""
         epsilon = linear(self.epsilon_start, self.epsilon_end, self.epsilon_steps, env_steps)
         return act_stochastic(net["actor"], step, memory, rng, epsilon)
 

@@ -112,7 +112,8 @@ def candidates(pi: Distribution, count: int, box: Continuous | None, rng: torch.
 def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator | None, epsilon: float = 0.0) -> Action:
     """Each agent alone: a sample of its policy; the mode when ``rng`` is None.
 
-    ``epsilon`` is the share of uniform play over legal actions mixed in, where actions are discrete.
+    ``epsilon`` is the share of uniform play mixed in: over legal actions, or over the box. The log probability is
+    that of the mixture.
     """
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     avail = None if step.avail is None else step.avail.unsqueeze(1)
@@ -122,7 +123,21 @@ def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator |
         uniform = legals / legals.sum(-1, keepdim=True)
         pi = Categorical(probs=(1 - epsilon) * pi.probs + epsilon * uniform, validate_args=False)
     action = sample(pi, actor.box, rng)
-    return Action(action.squeeze(1), pi.log_prob(action).squeeze(1), Memory(hidden, action.squeeze(1)))
+    log_prob = pi.log_prob(action)
+    if epsilon > 0 and rng is not None and actor.box is not None:
+        action, log_prob = _or_anywhere(pi, action, actor.box, epsilon, rng)
+    return Action(action.squeeze(1), log_prob.squeeze(1), Memory(hidden, action.squeeze(1)))
+
+
+def _or_anywhere(
+    pi: Distribution, action: Tensor, box: Continuous, epsilon: float, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """``action`` [...,U], an agent's with probability ``epsilon`` put anywhere in the box; and log beta of it [...]."""
+    width = box.high - box.low
+    drawn = torch.rand((*action.shape[:-1], action.shape[-1] + 1), generator=rng, device=action.device)
+    action = torch.where(drawn[..., :1] < epsilon, box.low + width * drawn[..., 1:], action)
+    anywhere = torch.full_like(drawn[..., 0], math.log(epsilon) - box.size * math.log(width))
+    return action, torch.logaddexp(pi.log_prob(action) + math.log1p(-epsilon), anywhere) if epsilon < 1 else anywhere
 
 
 class DeterministicActor(nn.Module):

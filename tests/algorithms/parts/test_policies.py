@@ -140,6 +140,26 @@ def test_exploring_actors_mix_in_uniform_play_over_legal_actions() -> None:
     torch.testing.assert_close(action.log_prob.exp(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("epsilon", [0.4, 1.0])
+def test_exploring_actors_mix_in_uniform_play_over_the_box(epsilon: float) -> None:
+    step, net, box = step_of(CONTINUOUS, 4_000), actor(CONTINUOUS), CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    with torch.no_grad():
+        action = act_stochastic(net, step, None, RNG().manual_seed(0), epsilon)
+        plain = act_stochastic(net, step, None, RNG().manual_seed(0))
+        pi = net(step.obs.unsqueeze(1), None, None)[0]
+        density = pi.log_prob(action.action.unsqueeze(1)).squeeze(1).double().exp()
+    expected = (1 - epsilon) * density + epsilon / (box.high - box.low) ** box.size
+    torch.testing.assert_close(action.log_prob.double().exp(), expected, rtol=1e-4, atol=1e-9)
+    moved = (action.action != plain.action).any(-1)
+    assert float(moved.double().mean()) == pytest.approx(epsilon, abs=3 * 0.5 / moved.numel() ** 0.5)
+    anywhere = (action.action[moved] - box.low) / (box.high - box.low)
+    assert float(anywhere.min()) >= 0
+    assert float(anywhere.max()) <= 1
+    assert float(anywhere.mean()) == pytest.approx(0.5, abs=0.02)
+    assert float(anywhere.var()) == pytest.approx(1 / 12, abs=0.01)
+
+
 def test_the_mode_is_played_without_randomness() -> None:
     before = torch.get_rng_state()
     for spec in (DISCRETE, CONTINUOUS):
