@@ -296,7 +296,8 @@ def method(
     found = variant.read(label)
     cls, name = found.cls, found.name
     fields, values = fields_of(cls), {}
-    for layer in (action, *(found.presets or (suite, f"{suite}-{action}"))):
+    kind, *places = variant.taken_by_default(suite, action)
+    for layer in (kind, *(found.presets or places)):
         values.update(cls.presets.get(layer, {}))
     values = to_json(cls, values) if all(k in fields for k in values) else dict(values)
     texts = overrides or {}

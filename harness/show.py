@@ -81,8 +81,8 @@ def _algorithm_page(label: str) -> RenderableType:
             table.add_row(f"{name}@{key}", " ".join(f"{k}={plain(v)}" for k, v in values.items()))
         parts += [Text(""), table]
         kinds = ("discrete", "continuous")
-        names = {*kinds, *registry.suites(), *(f"{suite}-{kind}" for suite in registry.suites() for kind in kinds)}
-        if taken := [k for k in cls.presets if k in names]:
+        default = {n for suite in registry.suites() for kind in kinds for n in variant.taken_by_default(suite, kind)}
+        if taken := [k for k in cls.presets if k in default]:
             line = f"Taken by default for the kind of actions, the suite or both of that name: {', '.join(taken)}."
             parts.append(Text(line, style="dim"))
     return Group(*parts)

@@ -33,6 +33,11 @@ class Variant:
     """As typed, in one order: presets as given, then settings in the order of the method's fields."""
 
 
+def taken_by_default(suite: str, action: str) -> tuple[str, ...]:
+    """Names of the presets that a suite takes for a kind of actions, the later over the earlier."""
+    return action, suite, f"{suite}-{action}"
+
+
 def base(label: str) -> str:
     """The method's registered name."""
     return label.partition("@")[0]

@@ -123,9 +123,10 @@ def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator |
         uniform = legals / legals.sum(-1, keepdim=True)
         pi = Categorical(probs=(1 - epsilon) * pi.probs + epsilon * uniform, validate_args=False)
     action = sample(pi, actor.box, rng)
-    log_prob = pi.log_prob(action)
     if epsilon > 0 and rng is not None and actor.box is not None:
         action, log_prob = _or_anywhere(pi, action, actor.box, epsilon, rng)
+    else:
+        log_prob = pi.log_prob(action)
     return Action(action.squeeze(1), log_prob.squeeze(1), Memory(hidden, action.squeeze(1)))
 
 

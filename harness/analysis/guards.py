@@ -281,7 +281,9 @@ def _cells(scores: Scores, counts: Mapping[tuple[str, str], int]) -> str:
 
     def seeds(values: Sequence[int]) -> str:
         low, high = min(values), max(values)
-        return f" ({low})" if low == high and high else f" ({low} to {high})" if high else ""
+        if high == 0:
+            return ""
+        return f" ({low})" if low == high else f" ({low} to {high})"
 
     if len(counts) <= READABLE:
         ordered = [(a, t.key) for t in scores.tasks for a in scores.algorithms if (a, t.key) in counts]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.bootstrap import Array, wilson
+from harness.analysis.scores import Run
 from harness.analysis.study import Study
 
 NEAR = 0.05
@@ -27,6 +28,11 @@ class Solved:
     low: float
     high: float
     """Wilson's interval of reached / seeds."""
+
+    @property
+    def counted(self) -> tuple[int, int, float, float]:
+        """For a table: how many, of how many, and the interval."""
+        return self.reached, self.seeds, self.low, self.high
 
     @property
     def share(self) -> float:
@@ -45,7 +51,12 @@ def by_task(study: Study) -> dict[tuple[str, str], Solved]:
     found = {}
     for task in study.tasks:
         for a in study.algorithms:
-            runs = [r for r in study.scores.cell(a, task) if len(r.values)]
-            if runs:
-                found[a, task.key] = solved(task.normalise(np.array([r.values[-1] for r in runs])))
+            last = [x for r in study.scores.cell(a, task) if (x := _last(r)) is not None]
+            if last:
+                found[a, task.key] = solved(task.normalise(np.array(last)))
     return found
+
+
+def _last(run: Run) -> float | None:
+    """Of its last evaluation; the final score of a run, imported for one, that has nothing else."""
+    return float(run.values[-1]) if len(run.values) else run.final

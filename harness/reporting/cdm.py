@@ -152,8 +152,7 @@ def ends(success: pd.DataFrame) -> Table | None:
     rows = []
     for r in success.to_dict("records"):
         texts = [
-            f"{r[kind]}/{r['seeds']} [{r[f'{kind}_low']:.2f}, {r[f'{kind}_high']:.2f}]"
-            for kind in ("optimal", "shadowed")
+            words.share(r[kind], r["seeds"], r[f"{kind}_low"], r[f"{kind}_high"]) for kind in ("optimal", "shadowed")
         ]
         rows.append(cells([words.name_of(r["task"]), r["algorithm"], *texts]))
     caption = (

@@ -170,7 +170,7 @@ def table(data: pd.DataFrame) -> Table | None:
         return None
     rows = []
     for r in data.to_dict("records"):
-        texts = [f"{r['optimal']}/{r['seeds']} [{r['share_low']:.2f}, {r['share_high']:.2f}]"]
+        texts = [words.share(r["optimal"], r["seeds"], r["share_low"], r["share_high"])]
         for m in MEASURES:
             name = m.column
             low, high = r[f"{name}_low"], r[f"{name}_high"]

@@ -87,7 +87,8 @@ def solved(study: Study) -> Table | None:
         mine = {a: found[a, task.key] for a in study.algorithms if (a, task.key) in found}
         most = max(s.share for s in mine.values())
         texts = [
-            Cell(words.share(mine[a]), strong=0 < mine[a].share == most) if a in mine else "–" for a in study.algorithms
+            Cell(words.share(*mine[a].counted), strong=0 < mine[a].share == most) if a in mine else "–"
+            for a in study.algorithms
         ]
         rows.append(cells([task.name, *texts]))
         data += [

@@ -91,7 +91,7 @@ def table(every: Sequence[Point]) -> Table:
     """One row a task and method."""
     form = partial(words.value, decimals=2)
     rows = [
-        cells([p.task.name, p.algorithm, words.estimate(p.score, form), words.share(p.solved)])
+        cells([p.task.name, p.algorithm, words.estimate(p.score, form), words.share(*p.solved.counted)])
         for p in every
     ]  # fmt: skip
     caption = (

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from harness.analysis.bootstrap import Estimate
 from harness.analysis.fairness import joules, memory, number, seconds
 from harness.analysis.scores import TaskInfo
-from harness.analysis.success import Solved
 from harness.reporting.style import steps_text
 
 __all__ = [
@@ -63,9 +62,9 @@ def estimate(e: Estimate, form: Callable[[float], str] = value) -> str:
     return form(e.value) if e.low is None else f"{form(e.value)} {interval(e, form)}"
 
 
-def share(s: Solved) -> str:
+def share(count: int, seeds: int, low: float, high: float) -> str:
     """Of seeds, with its interval: 12/20 [0.39, 0.78]."""
-    return f"{s.reached}/{s.seeds} [{value(s.low, 2)}, {value(s.high, 2)}]"
+    return f"{count}/{seeds} [{value(low, 2)}, {value(high, 2)}]"
 
 
 def p_value(p: float | None) -> str:
