@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 from operator import itemgetter
 from typing import Any
 
@@ -38,6 +39,18 @@ def _layout(spec: Spec, capacity: int) -> dict[str, tuple[tuple[int, ...], str]]
     return layout
 
 
+def _untouched(shape: tuple[int, ...], kind: str) -> Tensor:
+    """Zeros on the CPU of which only the pages that are written take memory.
+
+    Not ``np.zeros``: NumPy asks the kernel for huge pages, and each short episode would then fill its whole slot.
+    """
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # Linux
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.from_numpy(np.frombuffer(pages, kind).reshape(shape))
+
+
 class Replay:
     """The last ``capacity`` episodes, sampled uniformly without replacement.
 
@@ -50,7 +63,7 @@ class Replay:
         """Episodes ever added; slot of the k-th is k modulo capacity."""
         self.length = torch.zeros(capacity, dtype=torch.int64)
         self.store: dict[str, Tensor] = {
-            name: torch.from_numpy(np.zeros(shape, kind)) if device.type == "cpu"
+            name: _untouched(shape, kind) if device.type == "cpu"
             else torch.zeros(shape, dtype=getattr(torch, kind), device=device)
             for name, (shape, kind) in _layout(spec, capacity).items()
         }  # fmt: skip

@@ -1,4 +1,6 @@
 import dataclasses
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,6 +136,19 @@ def test_the_memory_of_a_known_shape() -> None:
     # an episode: 8 moments x (3 agents x 5 obs x 4 bytes + 4 state x 4 + 3 alive + 3 x 4 avail), and
     # 7 steps x (3 actions of 1 byte + 3 log probs x 4 + reward 4 + terminated 1 + mask 1)
     assert bytes_needed(DISCRETE, 1) == 8 * (60 + 16 + 3 + 12) + 7 * (3 + 12 + 4 + 1 + 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_short_episodes_take_the_memory_they_hold_and_not_their_slots() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    spec = dataclasses.replace(DISCRETE, obs_dim=50, episode_limit=100)
+    replay, batch = Replay(spec, 1000, CPU), batch_of(spec, [5] * 50, [True] * 50)
+    before = resident()
+    for _ in range(20):
+        replay.add(batch)
+    assert resident() - before < bytes_needed(spec, 1000) / 3
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
