@@ -30,39 +30,54 @@ class Episodes(NamedTuple):
         return {name: values.mean() for name, values in found.items()}
 
 
-class _Recorder:
-    """Moments and transitions as they come, stacked at the end."""
+class _Record:
+    """What E environments did, as it comes; put together at the end; only what ``episodes`` needs unless ``keep``."""
 
-    def __init__(self) -> None:
-        self.moments: list[Step] = []
+    def __init__(self, first: Step, keep: bool) -> None:
+        self.keep = keep
+        self.moments: list[Step] = [first] if keep else []
         self.actions: list[Action] = []
-        self.running: list[Tensor] = []
+        self.running: list[Tensor] = []  # before each step
+        self.rewards: list[Tensor] = []
+        self.outcomes: list[dict[str, Tensor]] = []
+
+    def add(self, running: Tensor, action: Action, after: Step) -> None:
+        """``action`` was played where ``running``, and led to ``after``."""
+        self.running.append(running)
+        self.rewards.append(after.reward)
+        self.outcomes.append(after.outcome)
+        if self.keep:
+            self.actions.append(action)
+            self.moments.append(after)
+
+    def episodes(self, outcomes: tuple[str, ...]) -> Episodes:
+        """Sums of what was paid, and ``outcomes`` as they were when each environment finished."""
+        mask, reward = torch.stack(self.running, 1), torch.stack(self.rewards, 1).double()
+        length = mask.sum(1)
+        last = (length - 1).unsqueeze(1)
+        ends = {name: torch.stack([o[name] for o in self.outcomes], 1).gather(1, last).squeeze(1) for name in outcomes}
+        return Episodes(torch.where(mask, reward, torch.zeros_like(reward)).sum(1), length, ends)
 
     def batch(self) -> Batch:
         """The episodes; padding is cleaned."""
-        moments, after = self.moments, self.moments[1:]
-        first = moments[0]
-
-        def stack(tensors: list[Tensor]) -> Tensor:
-            return torch.stack(tensors, 1)
-
-        mask = stack(self.running)
+        moments, actions = self.moments, self.actions
+        avail = [m.avail for m in moments if m.avail is not None]
         return Batch(
-            obs=stack([m.obs for m in moments]),
-            state=stack([m.state for m in moments]),
-            avail=None if first.avail is None else stack([m.avail for m in moments if m.avail is not None]),
-            alive=stack([m.alive for m in moments]),
-            action=stack([a.action for a in self.actions]),
-            log_prob=stack([a.log_prob for a in self.actions]),
-            reward=stack([m.reward for m in after]),
-            terminated=stack([m.terminated for m in after]).float(),
-            mask=mask.float(),
+            obs=torch.stack([m.obs for m in moments], 1),
+            state=torch.stack([m.state for m in moments], 1),
+            avail=torch.stack(avail, 1) if avail else None,
+            alive=torch.stack([m.alive for m in moments], 1),
+            action=torch.stack([a.action for a in actions], 1),
+            log_prob=torch.stack([a.log_prob for a in actions], 1),
+            reward=torch.stack(self.rewards, 1),
+            terminated=torch.stack([m.terminated for m in moments[1:]], 1).float(),
+            mask=torch.stack(self.running, 1).float(),
         ).clean()
 
 
 def seen(step: Step) -> Step:
     """``step`` as agents see it: the dead see nothing, whatever the environment says."""
-    return step._replace(obs=torch.where(step.alive.unsqueeze(-1), step.obs, torch.zeros_like(step.obs)))
+    return step._replace(obs=step.obs.masked_fill(~step.alive.unsqueeze(-1), 0.0))
 
 
 def check(step: Step, moment: int) -> None:
@@ -92,32 +107,20 @@ def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episo
 
 def _episodes(env: VecEnv, act: Act, seed: int, keep: bool) -> tuple[Episodes, Batch | None]:
     step = seen(env.reset(seed))
-    recorder = _Recorder() if keep else None
+    record = _Record(step, keep)
     running = torch.ones_like(step.terminated)
-    returns = torch.zeros_like(step.reward, dtype=torch.float64)
-    outcome = {name: torch.zeros_like(step.outcome[name]) for name in env.spec.outcomes}
-    length = torch.zeros_like(step.reward, dtype=torch.int64)
-    memory: Any = None
-    played = 0
-    if recorder:
-        recorder.moments.append(step)
+    left, played, memory = env.num_envs, 0, None
     for moment in range(env.spec.episode_limit):
         check(step, moment)
         action = act(step, memory, played)
         memory = action.memory
         step = seen(env.step(action.action))
-        returns += torch.where(running, step.reward, torch.zeros_like(step.reward))
-        length += running
-        played += int(running.sum())
-        if recorder:
-            recorder.actions.append(action)
-            recorder.running.append(running)
-            recorder.moments.append(step)
-        over = step.terminated | step.truncated
-        outcome = {name: torch.where(running & over, step.outcome[name], value) for name, value in outcome.items()}
-        running = running & ~over
-        if not bool(running.any()):
+        record.add(running, action, step)
+        played += left
+        running = running & ~(step.terminated | step.truncated)
+        left = int(running.sum())
+        if not left:
             break
     else:
         raise RuntimeError(f"an episode is longer than the task's limit of {env.spec.episode_limit} steps")
-    return Episodes(returns, length, outcome), recorder.batch() if recorder else None
+    return record.episodes(env.spec.outcomes), record.batch() if keep else None

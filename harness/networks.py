@@ -73,7 +73,7 @@ class RecurrentAgent(nn.Module):
             t, _, n, _ = x.shape
             y, hidden = self.gru(x.reshape(t, b * n, -1), hidden if hidden is None else hidden[:, : b * n])
             q = self.head(y).reshape(t, b, n, -1).transpose(0, 1)
-            outputs.append(F.pad(q, (0, 0) * 3 + (0, obs.shape[0] - b)))
+            outputs.append(q if b == obs.shape[0] else F.pad(q, (0, 0) * 3 + (0, obs.shape[0] - b)))
         assert hidden is not None
         return outputs[0] if len(parts) == 1 else torch.cat(outputs, 1), hidden
 
