@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from algorithms.parts.critics import ActionsIn, ActionsOut, encode
 from algorithms.parts.mixers import MixerKind, mixer
-from algorithms.parts.policies import Actor, act_stochastic, candidates, linear
+from algorithms.parts.policies import Actor, act_stochastic, candidates, linear, unclipped
 from algorithms.parts.targets import acting, masked_mean, retrace
 from harness.algorithm import Loss, Metrics, Targets
 from harness.networks import last_actions
@@ -63,6 +63,9 @@ class MCEM:
     """The same after ``epsilon_steps``."""
     epsilon_steps: int = 100_000
     """Environment steps over which it falls."""
+    noise: float = 0.0
+    """Standard deviation of Gaussian noise added to the behaviour policy's own, in half-widths of the box (continuous
+    actions)."""
     target_episodes: int = 200
     """Episodes between hard copies into the target networks, where ``tau`` is 0."""
     tau: float = 0.0
@@ -106,9 +109,9 @@ class MCEM:
         )
 
     def act(self, net: nn.ModuleDict, step: Step, memory: Any, env_steps: int, rng: torch.Generator | None) -> Action:
-        """A sample of pi^i, mixed with uniform play over legal actions or the box."""
+        """A sample of pi^i (with ``noise`` where continuous), mixed with uniform play over legal actions or the box."""
         epsilon = linear(self.epsilon_start, self.epsilon_end, self.epsilon_steps, env_steps)
-        return act_stochastic(net["actor"], step, memory, rng, epsilon)
+        return act_stochastic(net["actor"], step, memory, rng, epsilon, self.noise)
 
     def losses(self) -> tuple[Loss, ...]:
         critic = Loss("critic", ("critic", "mixer"), self.critic_loss, self.lr_critic, self.clip, self.adam_eps)
@@ -167,7 +170,7 @@ class MCEM:
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """- mean over elites of sum_i log pi^i(u^i)."""
-        pi = self._pi(net["actor"], _steps(batch))
+        pi = unclipped(self._pi(net["actor"], _steps(batch)))
         loss = -self._elite_likelihood(pi, batch)
         gap, entropy = masked_mean(batch.extra["gap"], batch.mask), masked_mean(pi.entropy(), acting(batch))
         return loss, {"loss": loss, "elite_gap": gap, "entropy": entropy}
@@ -176,7 +179,7 @@ class MCEM:
         self, net: nn.ModuleDict, target: nn.ModuleDict, batch: Batch, rng: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """- mean over elites of sum_i log proposal^i(u^i) - alpha H(proposal) / |H(proposal)|."""
-        proposal = self._pi(net["proposal"], _steps(batch))
+        proposal = unclipped(self._pi(net["proposal"], _steps(batch)))
         entropy = masked_mean(proposal.entropy(), acting(batch))
         loss = -self._elite_likelihood(proposal, batch)
         total = loss - self.entropy * entropy / entropy.detach().abs().clamp(min=1e-3)

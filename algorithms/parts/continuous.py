@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Independent, Normal
 
 from algorithms.parts.cem import RecurrentUtility, cross_entropy_maximum
+from algorithms.parts.policies import ClippedGaussian, sample
 from harness.networks import Memory, last_actions
 from harness.types import Action, Batch, Continuous, Step
 
@@ -35,8 +35,6 @@ def act_by_cem(
     best = maximising(agent, encoded, rng, cem).squeeze(1)
     box: Continuous = agent.box
     std = torch.full_like(best, max(noise, 1e-6) * (box.high - box.low) / 2)
-    action = best
-    if rng is not None:
-        action = (best + std * torch.randn(best.shape, generator=rng, device=best.device)).clamp(box.low, box.high)
-    log_prob = Independent(Normal(best, std, validate_args=False), 1, validate_args=False).log_prob(action)
-    return Action(action, log_prob, Memory(hidden, action))
+    pi = ClippedGaussian(best, std, box)
+    action = sample(pi, box, rng)
+    return Action(action, pi.log_prob(action), Memory(hidden, action))

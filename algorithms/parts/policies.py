@@ -52,11 +52,49 @@ def epsilon_greedy(
     return action, probs.gather(-1, action[..., None]).squeeze(-1).log()
 
 
+class ClippedGaussian(Independent[Normal]):
+    """An agent's Gaussian whose draws are clipped to its box, as actions [...,U] are: what is really played.
+
+    A number lies at an edge of the box with the probability that its Gaussian has beyond, so the likelihood is a mass
+    there and a density between (Fujita and Maeda 2018, arXiv 1802.07564, eq. 10). With the Gaussian's density in its
+    place a ratio of two policies would not be one of probabilities: its mean under the older one would not be 1.
+    ``base_dist`` is the Gaussian itself and ``mean`` its mean, the greedy action.
+    """
+
+    def __init__(self, mean: Tensor, std: Tensor, box: Continuous) -> None:
+        super().__init__(Normal(mean, std, validate_args=False), 1, validate_args=False)
+        self.box = box
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Of ``value`` [...,U] inside the box or on its edges: [...]."""
+        normal, low, high = self.base_dist, self.box.low, self.box.high
+        below = torch.special.log_ndtr((low - normal.loc) / normal.scale)
+        above = torch.special.log_ndtr((normal.loc - high) / normal.scale)
+        inside = normal.log_prob(value)
+        return torch.where(value <= low, below, torch.where(value >= high, above, inside)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """- E log p over density and masses together, [...]: bounded however wide the Gaussian is."""
+        normal, low, high = self.base_dist, self.box.low, self.box.high
+        a, b = (low - normal.loc) / normal.scale, (high - normal.loc) / normal.scale
+        below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(-b)
+        phi_a, phi_b = (torch.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) for x in (a, b))
+        within = 1 - below.exp() - above.exp()
+        inside = within * (0.5 * math.log(2 * math.pi * math.e) + normal.scale.log()) + (a * phi_a - b * phi_b) / 2
+        return (inside - below.exp() * below - above.exp() * above).sum(-1)
+
+
+def unclipped(pi: Distribution) -> Distribution:
+    """``pi`` before any clipping: of a ``ClippedGaussian`` the Gaussian, of anything else itself."""
+    return Independent(pi.base_dist, 1, validate_args=False) if isinstance(pi, ClippedGaussian) else pi
+
+
 class Actor(nn.Module):
     """A recurrent agent whose output is a policy, shared by all agents.
 
     Discrete: softmax over legal actions. Continuous: a Gaussian with a tanh mean scaled to the box and a log standard
-    deviation (of the box's half-width) within +-log 10, the policy of MCEM's continuous form (Wang et al. 2025).
+    deviation (of the box's half-width) within +-log 10, the policy of MCEM's continuous form (Wang et al. 2025); what
+    it plays is clipped to the box.
     """
 
     LOG_STD = math.log(10.0)
@@ -77,9 +115,7 @@ class Actor(nn.Module):
         mean, log_std = out.chunk(2, -1)
         middle, half = (self.box.high + self.box.low) / 2, (self.box.high - self.box.low) / 2
         std = half * log_std.clamp(-self.LOG_STD, self.LOG_STD).exp()
-        return Independent(
-            Normal(middle + half * mean.tanh(), std, validate_args=False), 1, validate_args=False
-        ), hidden
+        return ClippedGaussian(middle + half * mean.tanh(), std, self.box), hidden
 
 
 def sample(pi: Distribution, box: Continuous | None, rng: torch.Generator | None) -> Tensor:
@@ -109,11 +145,14 @@ def candidates(pi: Distribution, count: int, box: Continuous | None, rng: torch.
     return torch.addcmul(mean, std, noise).clamp_(box.low, box.high)
 
 
-def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator | None, epsilon: float = 0.0) -> Action:
+def act_stochastic(
+    actor: Actor, step: Step, memory: Any, rng: torch.Generator | None, epsilon: float = 0.0, noise: float = 0.0
+) -> Action:
     """Each agent alone: a sample of its policy; the mode when ``rng`` is None.
 
-    ``epsilon`` is the share of uniform play mixed in: over legal actions, or over the box. The log probability is
-    that of the mixture.
+    ``epsilon`` is the share of uniform play mixed in: over legal actions, or over the box. ``noise``, in half-widths of
+    the box, is the standard deviation of a second Gaussian added to that of the policy; discrete actions have none. The
+    log probability is that of what was drawn from, both included.
     """
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     avail = None if step.avail is None else step.avail.unsqueeze(1)
@@ -122,12 +161,21 @@ def act_stochastic(actor: Actor, step: Step, memory: Any, rng: torch.Generator |
         legals = torch.ones_like(pi.probs) if avail is None else avail.to(pi.probs.dtype)
         uniform = legals / legals.sum(-1, keepdim=True)
         pi = Categorical(probs=(1 - epsilon) * pi.probs + epsilon * uniform, validate_args=False)
+    if noise > 0 and rng is not None and actor.box is not None:
+        pi = _noisier(pi, noise)
     action = sample(pi, actor.box, rng)
     if epsilon > 0 and rng is not None and actor.box is not None:
         action, log_prob = _or_anywhere(pi, action, actor.box, epsilon, rng)
     else:
         log_prob = pi.log_prob(action)
     return Action(action.squeeze(1), log_prob.squeeze(1), Memory(hidden, action.squeeze(1)))
+
+
+def _noisier(pi: Distribution, noise: float) -> Distribution:
+    """``pi`` plus Gaussian noise of its own, of ``noise`` half-widths: variances add."""
+    assert isinstance(pi, ClippedGaussian)
+    normal, std = pi.base_dist, noise * (pi.box.high - pi.box.low) / 2
+    return ClippedGaussian(normal.mean, (normal.variance + std**2).sqrt(), pi.box)
 
 
 def _or_anywhere(
@@ -138,7 +186,11 @@ def _or_anywhere(
     drawn = torch.rand((*action.shape[:-1], action.shape[-1] + 1), generator=rng, device=action.device)
     action = torch.where(drawn[..., :1] < epsilon, box.low + width * drawn[..., 1:], action)
     anywhere = torch.full_like(drawn[..., 0], math.log(epsilon) - box.size * math.log(width))
-    return action, torch.logaddexp(pi.log_prob(action) + math.log1p(-epsilon), anywhere) if epsilon < 1 else anywhere
+    if epsilon == 1:
+        return action, anywhere
+    edge = ((action <= box.low) | (action >= box.high)).any(-1)  # uniform play is never there
+    anywhere = anywhere.masked_fill(edge, -torch.inf)
+    return action, torch.logaddexp(pi.log_prob(action) + math.log1p(-epsilon), anywhere)
 
 
 class DeterministicActor(nn.Module):
@@ -164,7 +216,7 @@ class DeterministicActor(nn.Module):
             return categorical(out, avail), hidden
         mean = self.squash(out)
         std = torch.full_like(mean, max(noise, 1e-6) * (self.box.high - self.box.low) / 2)
-        return Independent(Normal(mean, std, validate_args=False), 1, validate_args=False), hidden
+        return ClippedGaussian(mean, std, self.box), hidden
 
 
 def act_noisy(actor: DeterministicActor, step: Step, memory: Any, noise: float, rng: torch.Generator | None) -> Action:

@@ -4,9 +4,20 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 
-from algorithms.parts.policies import Actor, act_stochastic, categorical, draw, epsilon_greedy, legal, linear, sample
+from algorithms.parts.policies import (
+    Actor,
+    ClippedGaussian,
+    act_stochastic,
+    categorical,
+    draw,
+    epsilon_greedy,
+    legal,
+    linear,
+    sample,
+    unclipped,
+)  # fmt: skip
 from harness.types import Continuous, Step
 from tests.support.episodes import CONTINUOUS, DISCRETE, legal_actions
 
@@ -149,7 +160,8 @@ def test_exploring_actors_mix_in_uniform_play_over_the_box(epsilon: float) -> No
         plain = act_stochastic(net, step, None, RNG().manual_seed(0))
         pi = net(step.obs.unsqueeze(1), None, None)[0]
         density = pi.log_prob(action.action.unsqueeze(1)).squeeze(1).double().exp()
-    expected = (1 - epsilon) * density + epsilon / (box.high - box.low) ** box.size
+    inside = ((action.action > box.low) & (action.action < box.high)).all(-1)
+    expected = (1 - epsilon) * density + inside * epsilon / (box.high - box.low) ** box.size
     torch.testing.assert_close(action.log_prob.double().exp(), expected, rtol=1e-4, atol=1e-9)
     moved = (action.action != plain.action).any(-1)
     assert float(moved.double().mean()) == pytest.approx(epsilon, abs=3 * 0.5 / moved.numel() ** 0.5)
@@ -158,6 +170,94 @@ def test_exploring_actors_mix_in_uniform_play_over_the_box(epsilon: float) -> No
     assert float(anywhere.max()) <= 1
     assert float(anywhere.mean()) == pytest.approx(0.5, abs=0.02)
     assert float(anywhere.var()) == pytest.approx(1 / 12, abs=0.01)
+
+
+def test_noise_widens_the_gaussian_that_is_drawn_from_and_scored() -> None:
+    step, net, box = step_of(CONTINUOUS, 50), actor(CONTINUOUS), CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    with torch.no_grad():
+        played = act_stochastic(net, step, None, RNG().manual_seed(0), noise=0.4)
+        pi = net(step.obs.unsqueeze(1), None, None)[0]
+    std = (pi.variance + (0.4 * (box.high - box.low) / 2) ** 2).sqrt()
+    drawn = pi.mean + std * torch.randn(std.shape, generator=RNG().manual_seed(0))
+    action = drawn.clamp(box.low, box.high)
+    torch.testing.assert_close(played.action, action.squeeze(1))
+    torch.testing.assert_close(played.log_prob, ClippedGaussian(pi.mean, std, box).log_prob(action).squeeze(1))
+    assert (drawn != action).any()  # some were clipped
+
+
+# -- what is played inside a box ------------------------------------------------------------------------------------
+
+
+def gaussians(count: int) -> ClippedGaussian:
+    rng, box = RNG().manual_seed(5), CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    mean = box.low + (box.high - box.low) * torch.rand(count, box.size, generator=rng, dtype=torch.float64)
+    return ClippedGaussian(mean, torch.rand(mean.shape, generator=rng, dtype=torch.float64) * 4 + 0.05, box)
+
+
+def test_the_likelihood_of_a_clipped_gaussian_sums_to_one_over_edges_and_inside() -> None:
+    pi = gaussians(50)
+    box, normal = pi.box, pi.base_dist
+    one = ClippedGaussian(normal.loc[:, :1], normal.scale[:, :1], box)
+    grid = torch.linspace(box.low, box.high, 40_001, dtype=torch.float64)
+    values = one.log_prob(grid[:, None, None].expand(-1, 50, 1)).exp()  # [grid,50]
+    inside = torch.trapezoid(normal.log_prob(grid[:, None, None].expand(-1, 50, 2))[..., 0].exp(), grid, dim=0)
+    torch.testing.assert_close(values[0] + values[-1] + inside, torch.ones(50, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_the_ratio_of_two_clipped_gaussians_has_mean_one_and_the_unclipped_densities_ratio_has_not() -> None:
+    """Found here: PPO's mean ratio was .95 where a third of all actions are clipped, and policies grew wider."""
+    box = CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    mean, std = torch.full((200_000, 1), 0.4), torch.full((200_000, 1), 1.0)
+    old, new = ClippedGaussian(mean, std, box), ClippedGaussian(mean - 0.2, std * 1.2, box)
+    action = sample(old, box, RNG().manual_seed(1))
+    ratio = (new.log_prob(action) - old.log_prob(action)).exp()
+    assert float(ratio.mean()) == pytest.approx(1, abs=4 * float(ratio.std()) / 200_000**0.5)
+    wrong = (unclipped(new).log_prob(action) - unclipped(old).log_prob(action)).exp()
+    assert abs(float(wrong.mean()) - 1) > 0.03
+
+
+def test_the_score_of_a_clipped_gaussian_has_mean_zero() -> None:
+    box = CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    mean, log_std = torch.tensor([0.7], requires_grad=True), torch.tensor([0.3], requires_grad=True)
+    pi = ClippedGaussian(mean.expand(200_000, 1), log_std.exp().expand(200_000, 1), box)
+    action = sample(pi, box, RNG().manual_seed(2)).detach()
+    for grad in torch.autograd.grad(pi.log_prob(action).mean(), [mean, log_std]):
+        assert float(grad) == pytest.approx(0, abs=0.01)
+
+
+def test_the_entropy_of_a_clipped_gaussian_is_minus_its_mean_log_likelihood_and_bounded() -> None:
+    pi = gaussians(20)
+    wide = ClippedGaussian(pi.mean[None].expand(100_000, -1, -1), pi.stddev[None].expand(100_000, -1, -1), pi.box)
+    surprise = -wide.log_prob(sample(wide, pi.box, RNG().manual_seed(3)).double())
+    torch.testing.assert_close(surprise.mean(0), pi.entropy(), atol=0.03, rtol=0)
+    coin = ClippedGaussian(torch.full((1, 1), -0.5), torch.full((1, 1), 1e4), pi.box)  # half the draws at either edge
+    assert float(coin.entropy()) == pytest.approx(math.log(2), abs=1e-2)
+
+
+@pytest.mark.parametrize("std", [1e-6, 1e-2, 1e3])
+def test_far_from_what_it_plays_a_clipped_gaussian_stays_finite_with_its_gradients(std: float) -> None:
+    box = CONTINUOUS.action
+    assert isinstance(box, Continuous)
+    mean = torch.tensor([[0.999999, -1.5]], requires_grad=True)
+    scale = torch.full((1, 2), std, requires_grad=True)
+    pi = ClippedGaussian(mean, scale, box)
+    for action in ([[box.low, box.high]], [[box.high, box.low]], [[-0.5, 0.0]]):
+        total = pi.log_prob(torch.tensor(action)).sum() + pi.entropy().sum()
+        assert torch.isfinite(total)
+        assert all(torch.isfinite(g).all() for g in torch.autograd.grad(total, [mean, scale]))
+
+
+def test_unclipped_gives_the_gaussian_and_leaves_a_softmax_alone() -> None:
+    pi = gaussians(3)
+    action = pi.mean + 0.1
+    expected = Normal(pi.base_dist.loc, pi.base_dist.scale).log_prob(action).sum(-1)
+    torch.testing.assert_close(unclipped(pi).log_prob(action), expected)
+    softmax = Categorical(logits=torch.zeros(2))
+    assert unclipped(softmax) is softmax
 
 
 def test_the_mode_is_played_without_randomness() -> None:
