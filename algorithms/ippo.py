@@ -50,6 +50,7 @@ class IPPO:
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "matrix": {"num_envs": 64, "minibatches": 1, "lr": 1.2e-3},
+        "vmas": {"num_envs": 64, "epochs": 8, "lr": 1e-3},
         "smac": {"lr": 2e-3, "num_envs": 64, "clip_ratio": 0.1, "clip": 1.0, "hidden": 64},
         "jaxmarl": {"lr": 4e-3, "num_envs": 128, "clip_ratio": 0.05, "clip": 0.25},
     }

@@ -51,6 +51,7 @@ class MAPPO:
     actions: ClassVar[frozenset[str]] = frozenset({"discrete", "continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "matrix": {"num_envs": 64, "epochs": 4, "lr": 2e-3},
+        "vmas": {"num_envs": 64, "lr": 1e-3, "anneal": True},
         "smac": {
             "lr": 2e-3, "anneal": True, "num_envs": 64, "clip_ratio": 0.1, "clip": 1.0, "epochs": 4, "minibatches": 4,
         },
