@@ -94,6 +94,10 @@ class FACMAC:
             "clip": 10.0, "critic_hidden": 128, "tau": 1e-2, "num_envs": 32, "updates_per_collect": 8,
             "batch_episodes": 128,
         },
+        "mamujoco": {
+            "gamma": 0.99, "noise": 0.3, "lr_actor": 1e-3, "lr_critic": 1e-3, "adam_eps": 1e-8, "clip": 10.0,
+            "critic_hidden": 128, "tau": 1e-2, "num_envs": 8, "updates_per_collect": 8,
+        },
     }  # fmt: skip
 
     def networks(self, spec: Spec) -> nn.ModuleDict:
