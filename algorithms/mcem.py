@@ -95,6 +95,10 @@ class MCEM:
             "gamma": 0.9, "entropy": 0.3, "lr_actor": 1e-3, "lr_critic": 3e-3, "adam_eps": 1e-8, "clip": 10.0,
             "critic_hidden": 128, "tau": 1e-2, "num_envs": 32, "updates_per_collect": 8, "batch_episodes": 128,
         },
+        "mpe": {
+            "num_envs": 32, "updates_per_collect": 16, "batch_episodes": 64, "lr_actor": 5e-4, "lr_critic": 1e-3,
+            "tau": 1e-2, "epsilon_steps": 50_000,
+        },
         "mamujoco": {
             "gamma": 0.99, "noise": 0.3, "lr_actor": 1e-3, "lr_critic": 1e-3, "adam_eps": 1e-8, "clip": 10.0,
             "critic_hidden": 128, "tau": 1e-2, "num_envs": 8, "updates_per_collect": 8,
