@@ -55,7 +55,7 @@ class VDN:
     actions: ClassVar[frozenset[str]] = frozenset({"discrete"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "matrix": {"num_envs": 32, "updates_per_collect": 2, "lr": 2e-3, "epsilon_steps": 5_000},
-        "lbf": {"lr": 1e-3, "td_lambda": 0.6, "epsilon_steps": 100_000, "target_episodes": 25},
+        "lbf": {"gamma": 0.95, "lr": 1e-3, "td_lambda": 0.6, "epsilon_steps": 100_000, "target_episodes": 50},
         "smac": {
             "lr": 1e-3,
             "anneal": True,
