@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,11 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from harness.networks import Memory, RecurrentAgent
 from harness.types import Action, Continuous, Spec, Step
+
+if TYPE_CHECKING:
+    _Gaussian = Independent[Normal]
+else:  # generic in newer versions of torch alone
+    _Gaussian = Independent
 
 
 def linear(start: float, end: float, steps: int, now: int) -> float:
@@ -52,7 +57,7 @@ def epsilon_greedy(
     return action, probs.gather(-1, action[..., None]).squeeze(-1).log()
 
 
-class ClippedGaussian(Independent[Normal]):
+class ClippedGaussian(_Gaussian):
     """An agent's Gaussian whose draws are clipped to its box, as actions [...,U] are: what is really played.
 
     A number lies at an edge of the box with the probability that its Gaussian has beyond, so the likelihood is a mass
