@@ -143,7 +143,7 @@ class MCEM:
         """
         with torch.no_grad():
             pi = self._pi(target["actor"], batch)  # [B,T+1,N]
-            drawn = candidates(pi, 1, target["actor"].box, rng).squeeze(2)
+            drawn = candidates(pi, 1, rng).squeeze(2)
             encoded, weights = encode(target["critic"], batch), target["mixer"].weights(batch.state)
             v = target["mixer"].mix(target["critic"].value(encoded, drawn).unsqueeze(-2), weights).squeeze(-1)
             q = target["mixer"](target["critic"].value(encoded[:, :-1], batch.action), batch.state[:, :-1])
@@ -166,7 +166,7 @@ class MCEM:
         No gradient flows through the candidates' values. The hypernetwork is evaluated once a step for all of them.
         """
         steps = _steps(batch)
-        drawn = candidates(self._pi(net["proposal"], steps), self.candidates, net["proposal"].box, rng)  # [B,T,M,N,(U)]
+        drawn = candidates(self._pi(net["proposal"], steps), self.candidates, rng)  # [B,T,M,N,(U)]
         q_tot = self._q_tot(net, steps, drawn)  # [B,T,M]
         count = self.elites or math.ceil(self.rho * self.candidates - 1e-9)  # .07 * 100 is a little over 7
         top, index = q_tot.topk(count, dim=-1)

@@ -31,7 +31,7 @@ class Episodes(NamedTuple):
 
 
 class _Record:
-    """What E environments did, as it comes; put together at the end; only what ``episodes`` needs unless ``keep``."""
+    """What E environments did, as it comes; put together at the end; ``keep`` False: no batch, only the sums."""
 
     def __init__(self, first: Step, keep: bool) -> None:
         self.keep = keep
@@ -50,15 +50,16 @@ class _Record:
             self.actions.append(action)
             self.moments.append(after)
 
-    def episodes(self, outcomes: tuple[str, ...]) -> Episodes:
-        """Sums of what was paid, and ``outcomes`` as they were when each environment finished."""
-        mask, reward = torch.stack(self.running, 1), torch.stack(self.rewards, 1).double()
+    def finish(self, outcomes: tuple[str, ...]) -> tuple[Episodes, Batch | None]:
+        """Sums of what was paid, ``outcomes`` as they were when each environment finished, and the batch if kept."""
+        mask, reward = torch.stack(self.running, 1), torch.stack(self.rewards, 1)
         length = mask.sum(1)
         last = (length - 1).unsqueeze(1)
         ends = {name: torch.stack([o[name] for o in self.outcomes], 1).gather(1, last).squeeze(1) for name in outcomes}
-        return Episodes(torch.where(mask, reward, torch.zeros_like(reward)).sum(1), length, ends)
+        returns = torch.where(mask, reward, torch.zeros_like(reward)).double().sum(1)
+        return Episodes(returns, length, ends), self._batch(mask, reward) if self.keep else None
 
-    def batch(self) -> Batch:
+    def _batch(self, mask: Tensor, reward: Tensor) -> Batch:
         """The episodes; padding is cleaned."""
         moments, actions = self.moments, self.actions
         avail = [m.avail for m in moments if m.avail is not None]
@@ -69,9 +70,9 @@ class _Record:
             alive=torch.stack([m.alive for m in moments], 1),
             action=torch.stack([a.action for a in actions], 1),
             log_prob=torch.stack([a.log_prob for a in actions], 1),
-            reward=torch.stack(self.rewards, 1),
+            reward=reward,
             terminated=torch.stack([m.terminated for m in moments[1:]], 1).float(),
-            mask=torch.stack(self.running, 1).float(),
+            mask=mask.float(),
         ).clean()
 
 
@@ -123,4 +124,4 @@ def _episodes(env: VecEnv, act: Act, seed: int, keep: bool) -> tuple[Episodes, B
             break
     else:
         raise RuntimeError(f"an episode is longer than the task's limit of {env.spec.episode_limit} steps")
-    return record.episodes(env.spec.outcomes), record.batch() if keep else None
+    return record.finish(env.spec.outcomes)

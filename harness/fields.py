@@ -116,6 +116,11 @@ def plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
+def written(values: Mapping[str, Any]) -> str:
+    """Several, as the user writes them: "lr=0.001 anneal=true"."""
+    return " ".join(f"{name}={plain(value)}" for name, value in values.items())
+
+
 # -- from text ----------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness import registry, variant
 from harness.errors import UserError, unknown
-from harness.fields import Field, fields_of, plain, short
+from harness.fields import Field, fields_of, plain, short, written
 
 
 def first_line(cls: Any) -> str:
@@ -78,7 +78,7 @@ def _algorithm_page(label: str) -> RenderableType:
     if cls.presets:
         table = _table("preset", "sets")
         for key, values in cls.presets.items():
-            table.add_row(f"{name}@{key}", " ".join(f"{k}={plain(v)}" for k, v in values.items()))
+            table.add_row(f"{name}@{key}", written(values))
         parts += [Text(""), table]
         kinds = ("discrete", "continuous")
         default = {n for suite in registry.suites() for kind in kinds for n in variant.taken_by_default(suite, kind)}

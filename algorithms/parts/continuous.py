@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from algorithms.parts.cem import RecurrentUtility, cross_entropy_maximum
-from algorithms.parts.policies import ClippedGaussian, sample
+from algorithms.parts.policies import around, sample
 from harness.networks import Memory, last_actions
-from harness.types import Action, Batch, Continuous, Step
+from harness.types import Action, Batch, Step
 
 
 def encode_history(agent: RecurrentUtility, batch: Batch) -> Tensor:
@@ -33,8 +33,6 @@ def act_by_cem(
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     encoded, hidden = agent.agent(step.obs.unsqueeze(1), last, hidden)
     best = maximising(agent, encoded, rng, cem).squeeze(1)
-    box: Continuous = agent.box
-    std = torch.full_like(best, max(noise, 1e-6) * (box.high - box.low) / 2)
-    pi = ClippedGaussian(best, std, box)
-    action = sample(pi, box, rng)
+    pi = around(best, noise, agent.box)
+    action = sample(pi, rng)
     return Action(action, pi.log_prob(action), Memory(hidden, action))

@@ -89,6 +89,11 @@ class ClippedGaussian(_Gaussian):
         return (inside - below.exp() * below - above.exp() * above).sum(-1)
 
 
+def around(mean: Tensor, noise: float, box: Continuous) -> ClippedGaussian:
+    """A Gaussian of ``noise`` half-widths of the box around ``mean`` [...,U]."""
+    return ClippedGaussian(mean, torch.full_like(mean, max(noise, 1e-6) * (box.high - box.low) / 2), box)
+
+
 def unclipped(pi: Distribution) -> Distribution:
     """``pi`` before any clipping: of a ``ClippedGaussian`` the Gaussian, of anything else itself."""
     return Independent(pi.base_dist, 1, validate_args=False) if isinstance(pi, ClippedGaussian) else pi
@@ -123,31 +128,29 @@ class Actor(nn.Module):
         return ClippedGaussian(middle + half * mean.tanh(), std, self.box), hidden
 
 
-def sample(pi: Distribution, box: Continuous | None, rng: torch.Generator | None) -> Tensor:
+def sample(pi: Distribution, rng: torch.Generator | None) -> Tensor:
     """One action a policy, from ``rng``; its mode when None. Continuous samples are clipped to the box."""
     if isinstance(pi, Categorical):
         return pi.probs.argmax(-1) if rng is None else draw(pi.probs, rng)
-    assert isinstance(pi, Independent)
-    assert box is not None
+    assert isinstance(pi, ClippedGaussian)
     normal = pi.base_dist
     if rng is None:
         return normal.mean
     noise = torch.randn(normal.mean.shape, generator=rng, device=normal.mean.device)
-    return (normal.mean + normal.stddev * noise).clamp(box.low, box.high)
+    return (normal.mean + normal.stddev * noise).clamp(pi.box.low, pi.box.high)
 
 
-def candidates(pi: Distribution, count: int, box: Continuous | None, rng: torch.Generator) -> Tensor:
+def candidates(pi: Distribution, count: int, rng: torch.Generator) -> Tensor:
     """``count`` joint actions M, each agent's drawn by itself from ``pi`` [B,T,N]: [B,T,M,N] int64 | [B,T,M,N,U]."""
     if isinstance(pi, Categorical):
         probs = pi.probs.reshape(-1, pi.probs.shape[-1])
         drawn = torch.multinomial(probs, count, replacement=True, generator=rng)  # [B*T*N,M]
         return drawn.reshape(*pi.probs.shape[:-1], count).movedim(-1, 2)
-    assert isinstance(pi, Independent)
-    assert box is not None
+    assert isinstance(pi, ClippedGaussian)
     mean, std = pi.base_dist.mean.unsqueeze(2), pi.base_dist.stddev.unsqueeze(2)
     shape = (*mean.shape[:2], count, *mean.shape[3:])
     noise = torch.randn(shape, generator=rng, device=mean.device)
-    return torch.addcmul(mean, std, noise).clamp_(box.low, box.high)
+    return torch.addcmul(mean, std, noise).clamp_(pi.box.low, pi.box.high)
 
 
 def act_stochastic(
@@ -166,28 +169,25 @@ def act_stochastic(
         legals = torch.ones_like(pi.probs) if avail is None else avail.to(pi.probs.dtype)
         uniform = legals / legals.sum(-1, keepdim=True)
         pi = Categorical(probs=(1 - epsilon) * pi.probs + epsilon * uniform, validate_args=False)
-    if noise > 0 and rng is not None and actor.box is not None:
+    if noise > 0 and rng is not None and isinstance(pi, ClippedGaussian):
         pi = _noisier(pi, noise)
-    action = sample(pi, actor.box, rng)
-    if epsilon > 0 and rng is not None and actor.box is not None:
-        action, log_prob = _or_anywhere(pi, action, actor.box, epsilon, rng)
+    action = sample(pi, rng)
+    if epsilon > 0 and rng is not None and isinstance(pi, ClippedGaussian):
+        action, log_prob = _or_anywhere(pi, action, epsilon, rng)
     else:
         log_prob = pi.log_prob(action)
     return Action(action.squeeze(1), log_prob.squeeze(1), Memory(hidden, action.squeeze(1)))
 
 
-def _noisier(pi: Distribution, noise: float) -> Distribution:
+def _noisier(pi: ClippedGaussian, noise: float) -> ClippedGaussian:
     """``pi`` plus Gaussian noise of its own, of ``noise`` half-widths: variances add."""
-    assert isinstance(pi, ClippedGaussian)
     normal, std = pi.base_dist, noise * (pi.box.high - pi.box.low) / 2
     return ClippedGaussian(normal.mean, (normal.variance + std**2).sqrt(), pi.box)
 
 
-def _or_anywhere(
-    pi: Distribution, action: Tensor, box: Continuous, epsilon: float, rng: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _or_anywhere(pi: ClippedGaussian, action: Tensor, epsilon: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """``action`` [...,U], an agent's with probability ``epsilon`` put anywhere in the box; and log beta of it [...]."""
-    width = box.high - box.low
+    box, width = pi.box, pi.box.high - pi.box.low
     drawn = torch.rand((*action.shape[:-1], action.shape[-1] + 1), generator=rng, device=action.device)
     action = torch.where(drawn[..., :1] < epsilon, box.low + width * drawn[..., 1:], action)
     anywhere = torch.full_like(drawn[..., 0], math.log(epsilon) - box.size * math.log(width))
@@ -219,16 +219,14 @@ class DeterministicActor(nn.Module):
         out, hidden = self.agent(obs, last_action, hidden, lengths)
         if self.box is None:
             return categorical(out, avail), hidden
-        mean = self.squash(out)
-        std = torch.full_like(mean, max(noise, 1e-6) * (self.box.high - self.box.low) / 2)
-        return ClippedGaussian(mean, std, self.box), hidden
+        return around(self.squash(out), noise, self.box), hidden
 
 
 def act_noisy(actor: DeterministicActor, step: Step, memory: Any, noise: float, rng: torch.Generator | None) -> Action:
     """Each agent alone: mu_i plus Gaussian noise, clipped to the box; mu_i when ``rng`` is None."""
     hidden, last = (None, None) if memory is None else (memory.hidden, memory.last_action.unsqueeze(1))
     pi, hidden = actor(step.obs.unsqueeze(1), last, None, hidden, noise)
-    action = sample(pi, actor.box, rng)
+    action = sample(pi, rng)
     return Action(action.squeeze(1), pi.log_prob(action).squeeze(1), Memory(hidden, action.squeeze(1)))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness import registry
-from harness.fields import plain
+from harness.fields import written
 from tests.support.episodes import importable
 
 PAGES = Path(__file__).parents[2] / "docs" / "algorithms"
@@ -20,4 +20,4 @@ def test_a_method_s_page_gives_every_preset_value_by_value(name: str) -> None:
     text = page.read_text()
     for preset, values in registry.algorithm(name).presets.items():
         row = next((line for line in text.splitlines() if line.startswith(f"| `{preset}` |")), "")
-        assert f"`{' '.join(f'{field}={plain(value)}' for field, value in values.items())}`" in row
+        assert f"`{written(values)}`" in row

@@ -212,7 +212,7 @@ def test_the_ratio_of_two_clipped_gaussians_has_mean_one_and_the_unclipped_densi
     assert isinstance(box, Continuous)
     mean, std = torch.full((200_000, 1), 0.4), torch.full((200_000, 1), 1.0)
     old, new = ClippedGaussian(mean, std, box), ClippedGaussian(mean - 0.2, std * 1.2, box)
-    action = sample(old, box, RNG().manual_seed(1))
+    action = sample(old, RNG().manual_seed(1))
     ratio = (new.log_prob(action) - old.log_prob(action)).exp()
     assert float(ratio.mean()) == pytest.approx(1, abs=4 * float(ratio.std()) / 200_000**0.5)
     wrong = (unclipped(new).log_prob(action) - unclipped(old).log_prob(action)).exp()
@@ -224,7 +224,7 @@ def test_the_score_of_a_clipped_gaussian_has_mean_zero() -> None:
     assert isinstance(box, Continuous)
     mean, log_std = torch.tensor([0.7], requires_grad=True), torch.tensor([0.3], requires_grad=True)
     pi = ClippedGaussian(mean.expand(200_000, 1), log_std.exp().expand(200_000, 1), box)
-    action = sample(pi, box, RNG().manual_seed(2)).detach()
+    action = sample(pi, RNG().manual_seed(2)).detach()
     for grad in torch.autograd.grad(pi.log_prob(action).mean(), [mean, log_std]):
         assert float(grad) == pytest.approx(0, abs=0.01)
 
@@ -232,7 +232,7 @@ def test_the_score_of_a_clipped_gaussian_has_mean_zero() -> None:
 def test_the_entropy_of_a_clipped_gaussian_is_minus_its_mean_log_likelihood_and_bounded() -> None:
     pi = gaussians(20)
     wide = ClippedGaussian(pi.mean[None].expand(100_000, -1, -1), pi.stddev[None].expand(100_000, -1, -1), pi.box)
-    surprise = -wide.log_prob(sample(wide, pi.box, RNG().manual_seed(3)).double())
+    surprise = -wide.log_prob(sample(wide, RNG().manual_seed(3)).double())
     torch.testing.assert_close(surprise.mean(0), pi.entropy(), atol=0.03, rtol=0)
     coin = ClippedGaussian(torch.full((1, 1), -0.5), torch.full((1, 1), 1e4), pi.box)  # half the draws at either edge
     assert float(coin.entropy()) == pytest.approx(math.log(2), abs=1e-2)
@@ -283,7 +283,7 @@ def test_a_gaussian_stays_in_its_box_with_its_deviation_in_units_of_the_half_wid
             torch.tensor([50.0, 0.0, 9.0, -9.0])
         )  # tanh means 1 and 0; log stds beyond both limits
         pi = net(torch.zeros(1, 1, 3, 5), None, None)[0]
-        drawn = sample(pi, box, RNG().manual_seed(0))
+        drawn = sample(pi, RNG().manual_seed(0))
     torch.testing.assert_close(pi.mean[0, 0, 0], torch.tensor([1.0, -0.5]))  # box [-2,1]: middle -.5, half-width 1.5
     torch.testing.assert_close(pi.stddev[0, 0, 0], torch.tensor([15.0, 0.15]), rtol=1e-5, atol=0)
     assert drawn.min() >= box.low
