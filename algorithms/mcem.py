@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from algorithms.parts.critics import ActionsIn, ActionsOut, encode
+from algorithms.parts.critics import ActionsIn, ActionsOut, blocks, encode
 from algorithms.parts.mixers import MixerKind, mixer
 from algorithms.parts.policies import Actor, act_stochastic, candidates, linear, unclipped
 from algorithms.parts.targets import acting, masked_mean, retrace
@@ -218,9 +218,10 @@ class MCEM:
     @staticmethod
     def _q_tot(net: nn.ModuleDict, batch: Batch, action: Tensor) -> Tensor:
         """Q_tot [B,T,M] of ``action`` [B,T,M,N,(U)] at the moments of ``batch``."""
-        q = net["critic"].value(encode(net["critic"], batch), action)
-        value: Tensor = net["mixer"].mix(q, net["mixer"].weights(batch.state))
-        return value
+        critic, mixer = net["critic"], net["mixer"]
+        encoded, weights = encode(critic, batch), mixer.weights(batch.state)
+        parts = blocks(action, action.shape[1:4].numel())
+        return torch.cat([mixer.mix(critic.value(encoded[b], action[b]), weights and weights.part(b)) for b in parts])
 
     # -- read by the diagnostics ----------------------------------------------------------------------------------
 

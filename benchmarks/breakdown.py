@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from benchmarks import clock, common, kernels
 from harness.profile import PARTS, instrumented
@@ -82,6 +85,28 @@ def update(suite: str, task: str, algorithm: str, repeats: int, *more: str) -> d
     }
 
 
+def acting(suite: str, task: str, algorithm: str, repeats: int, *more: str) -> float:
+    """The share of one call of ``act``, in all environments of training, that is its bare kernels."""
+    with common.loop(suite, task, algorithm, *more) as loop, torch.no_grad():
+        step = loop.env.reset(0)
+        memory = loop.algorithm.act(loop.learner.net, step, None, 0, loop.rng["exploration"]).memory
+
+        def act() -> None:
+            loop.algorithm.act(loop.learner.net, step, memory, 0, loop.rng["exploration"])
+
+        seconds = kernels.median(act, repeats, least=0.2)
+        with kernels.Watch() as watch:
+            act()
+        return sum(t.count * t.seconds for t in kernels.alone(watch.calls, repeats)) / seconds
+
+
+def arithmetic(parts: Mapping[str, Any], updated: Mapping[str, Any], of_act: float) -> float:
+    """Share of training in environments, matrix products and GRU kernels: those of ``act`` and of an update are
+    measured on their own, and are the same share of these parts in the trial."""
+    learning: float = parts["forward"] + parts["backward"] + parts["optimiser"]
+    return float(parts["environment"] + parts["act"] * of_act + learning / updated["update/bare"])
+
+
 def _a_batch(loop: Any) -> Any:
     """What the learner is given: a sample of the replay once it can be sampled, or a round of episodes."""
     if loop.replay is None:
@@ -105,6 +130,8 @@ def main() -> None:
         runs = [breakdown(given["suite"], task, algorithm, env_steps, *more) for _ in range(repeats)]
         parts.append(common.medians(runs))
         updates.append(update(given["suite"], task, algorithm, repeats, *more))
+        of_act = acting(given["suite"], task, algorithm, repeats, *more)
+        parts[-1]["environment, products, GRU"] = arithmetic(parts[-1], updates[-1], of_act)
     for title, rows, file in (
         (f"Share of training time by part, one core, medians of {repeats} trials of {env_steps:,} env steps; "
          "idle: share of environment slots that were finished", parts, "breakdown.csv"),

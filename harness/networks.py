@@ -69,25 +69,34 @@ class RecurrentAgent(nn.Module):
             parts = going_on(lengths, obs.shape[1])
         for start, end, b in parts:
             before = None if last_action is None else last_action[:b, start:end].transpose(0, 1)
-            x = self._embed(obs[:b, start:end].transpose(0, 1), before)  # [T,B,N,H]
-            t, _, n, _ = x.shape
-            y, hidden = self.gru(x.reshape(t, b * n, -1), hidden if hidden is None else hidden[:, : b * n])
-            q = self.head(y).reshape(t, b, n, -1).transpose(0, 1)
+            x = self._embed(obs[:b, start:end].transpose(0, 1), before)  # [T,B*N,H]
+            y, hidden = self.gru(x, hidden if hidden is None else hidden[:, : x.shape[1]])
+            q = self.head(y).reshape(end - start, b, obs.shape[2], -1).transpose(0, 1)
             outputs.append(q if b == obs.shape[0] else F.pad(q, (0, 0) * 3 + (0, obs.shape[0] - b)))
         assert hidden is not None
         return outputs[0] if len(parts) == 1 else torch.cat(outputs, 1), hidden
 
     def _embed(self, obs: Tensor, before: Tensor | None) -> Tensor:
-        """What the GRU is given, [...,N,H]. In place on what was just made: fewer passes over memory."""
+        """What the GRU is given, [T,B*N,H], of ``obs`` [T,B,N,O] and ``before`` [T,B,N,(U)].
+
+        In place on what was just made: fewer passes over memory. In two dimensions until the end: what is done in place
+        on a view costs the backward pass two copies.
+        """
+        t, b, n, _ = obs.shape
         from_obs, from_action, from_id = torch.split(self.embed.weight, self.sizes, dim=1)
-        x = F.linear(obs, from_obs, self.embed.bias).add_(from_id.t())
-        if before is not None:
-            if self.discrete:
-                table = F.pad(from_action.t(), (0, 0, 1, 0))  # row 0: no action yet
-                x = x.add_(F.embedding(before + 1, table))
-            else:
-                x = x.add_(F.linear(before, from_action))
-        return x.relu_()
+        row, table = torch.arange(n, device=obs.device).expand(t, b, n), from_id.t()
+        if before is not None and self.discrete:
+            row = row + (before + 1) * n
+            table = (F.pad(from_action.t(), (0, 0, 1, 0)).unsqueeze(1) + table).flatten(0, 1)  # rows 0..N-1: none yet
+        x = F.linear(rows(obs), from_obs, self.embed.bias).add_(F.embedding(row.reshape(-1), table))
+        if before is not None and not self.discrete:
+            x = x.add_(F.linear(rows(before), from_action))
+        return x.relu_().view(t, b * n, -1)
+
+
+def rows(x: Tensor) -> Tensor:
+    """``x`` [...,F] as a matrix of rows."""
+    return x.reshape(-1, x.shape[-1])
 
 
 def last_actions(batch: Batch) -> Tensor:
@@ -97,8 +106,8 @@ def last_actions(batch: Batch) -> Tensor:
 
 
 def mlp(sizes: tuple[int, ...]) -> nn.Sequential:
-    """Linear layers of the given sizes with ReLU between them."""
+    """Linear layers of the given sizes with ReLU between them, in place on what the layer before just made."""
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(itertools.pairwise(sizes)):
-        layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
+        layers += [nn.ReLU(inplace=True)] * (i > 0) + [nn.Linear(a, b)]
     return nn.Sequential(*layers)

@@ -25,7 +25,7 @@ class RecurrentUtility(nn.Module):
 
     def value(self, encoded: Tensor, action: Tensor) -> Tensor:
         """Q_i [...] of ``action`` [...,U] under histories encoded as [...,H], broadcast over candidates."""
-        q: Tensor = self.out(F.relu(encoded + self.action(action))).squeeze(-1)
+        q: Tensor = self.out(F.relu(self.action(action).add_(encoded), inplace=True)).squeeze(-1)
         return q
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from algorithms.parts.cem import RecurrentUtility, cross_entropy_maximum
+from algorithms.parts.critics import blocks
 from algorithms.parts.policies import around, sample
 from harness.networks import Memory, last_actions
 from harness.types import Action, Batch, Step
@@ -21,9 +22,12 @@ def encode_history(agent: RecurrentUtility, batch: Batch) -> Tensor:
 
 def maximising(agent: RecurrentUtility, encoded: Tensor, rng: torch.Generator | None, cem: dict[str, int]) -> Tensor:
     """The action [...,U] that maximises each Q_i under histories ``encoded`` [...,H], as CEM finds it."""
-    return cross_entropy_maximum(
-        lambda u: agent.value(encoded, u), tuple(encoded.shape[:-1]), agent.box, rng, device=encoded.device, **cem
-    )
+    shape = encoded.shape[:-1]
+
+    def value(action: Tensor) -> Tensor:
+        return torch.cat([agent.value(encoded, action[b]) for b in blocks(action, shape.numel())])
+
+    return cross_entropy_maximum(value, tuple(shape), agent.box, rng, device=encoded.device, **cem)
 
 
 def act_by_cem(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.networks import mlp
+from harness.networks import mlp, rows
 
 
 class Weights(NamedTuple):
@@ -18,6 +18,10 @@ class Weights(NamedTuple):
     b1: Tensor  # [...,H]
     w2: Tensor  # [...,H]
     b2: Tensor  # [...]
+
+    def part(self, episodes: slice) -> Weights:
+        """Those of some episodes."""
+        return Weights(*(x[episodes] for x in self))
 
 
 class HyperMixer(nn.Module):
@@ -37,11 +41,14 @@ class HyperMixer(nn.Module):
 
     def weights(self, state: Tensor) -> Weights:
         """The layers for ``state`` [...,G]; computed once, they serve any number of candidate actions."""
-        w1 = self.hyper_w1(state).unflatten(-1, (self.n_agents, self.embed))
-        w2 = self.hyper_w2(state)
+        shape, state = state.shape[:-1], rows(state)
+        w1, w2 = self.hyper_w1(state), self.hyper_w2(state)
         if self.monotonic:
             w1, w2 = w1.abs(), w2.abs()
-        return Weights(w1, self.hyper_b1(state), w2, self.hyper_b2(state).squeeze(-1))
+        b1, b2 = self.hyper_b1(state), self.hyper_b2(state)
+        return Weights(
+            w1.view(*shape, self.n_agents, self.embed), b1.view(*shape, -1), w2.view(*shape, -1), b2.view(shape)
+        )
 
     @staticmethod
     def mix(q: Tensor, w: Weights) -> Tensor:

@@ -53,6 +53,12 @@ def test_an_update_is_measured_against_its_kernels() -> None:
     assert found["gflop"] > 0
 
 
+def test_arithmetic_is_environments_and_kernels() -> None:
+    parts = {"environment": 0.1, "act": 0.2, "forward": 0.3, "backward": 0.2, "optimiser": 0.1, "rest": 0.1}
+    assert breakdown.arithmetic(parts, {"update/bare": 1.5}, 0.5) == pytest.approx(0.1 + 0.2 / 2 + 0.6 / 1.5)
+    assert 0 < breakdown.acting("matrix", "climbing", "qmix", 1, *SMALL) < 1
+
+
 def test_throughput_of_both_kinds_of_method() -> None:
     for algorithm in ("qmix", "ippo"):
         found = throughput.measure("matrix", "climbing", algorithm, 0.05, 1)
