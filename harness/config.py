@@ -235,13 +235,14 @@ def _distinct(key: str, names: Sequence[Any]) -> None:
 def _seeds(text: str, budget: Budget) -> tuple[int, ...]:
     if not text:
         return tuple(range(budget.seeds))
-    if "," in text:
-        seeds = from_text(text, tuple[int, ...], "seeds")
+    if "," in text or text.startswith("["):
+        listed = text.strip("[], ")
+        if not listed:
+            raise UserError(f"seeds={text}: no seed in it")
+        seeds = from_text(listed, tuple[int, ...], "seeds")
         _distinct("seeds", seeds)
         if any(s < 0 for s in seeds):
             raise UserError(f"seeds={text}: a seed is at least 0")
-        if not seeds:
-            raise UserError(f"seeds={text}: no seed in it")
         return tuple(seeds)
     number = from_text(text, int, "seeds")
     if number < 1:

@@ -47,7 +47,16 @@ def test_defaults_that_cannot_be_run_are_left_out_with_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", (0, 1, 2)), ("0,3,7", (0, 3, 7)), ("7,", (7,)), ("1", (0,)), ("5,1", (5, 1))]
+    ("text", "seeds"),
+    [
+        ("3", (0, 1, 2)),
+        ("0,3,7", (0, 3, 7)),
+        ("7,", (7,)),
+        ("1", (0,)),
+        ("5,1", (5, 1)),
+        ("[7]", (7,)),
+        ("[5,1]", (5, 1)),
+    ],
 )
 def test_seeds_are_a_number_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
     assert ask(f"seeds={text}").seeds == seeds
@@ -59,6 +68,7 @@ def test_seeds_are_a_number_or_a_list(text: str, seeds: tuple[int, ...]) -> None
         ("0", "at least 1; seed 0 alone is seeds=0,"),
         ("-2", "at least 1"),
         ("0,0", "seeds: 0 is given twice"),
+        ("[]", "seeds=[]: no seed in it"),
         ("1,-1", "a seed is at least 0"),
         ("1.5", "expected an integer, got '1.5'"),
         ("a,b", "each an integer"),
