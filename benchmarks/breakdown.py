@@ -62,8 +62,10 @@ def update(suite: str, task: str, algorithm: str, repeats: int, *more: str) -> d
         with kernels.Watch() as watch:
             step()
         seconds = kernels.median(step, repeats, least=0.2) / steps
-        timed = kernels.alone(watch.calls, repeats)
-    bare = {kind: sum(t.count * t.seconds for t in timed if t.call.kind == kind) / steps for kind in ("gru", "product")}
+        timed, together = kernels.alone(watch.calls, repeats), kernels.in_turn(watch.calls, repeats) / steps
+    alone = {
+        kind: sum(t.count * t.seconds for t in timed if t.call.kind == kind) / steps for kind in ("gru", "product")
+    }
     flops = sum(t.count * t.call.flops() for t in timed) / steps
     rate = kernels.matmul_rate()
     return {
@@ -75,9 +77,11 @@ def update(suite: str, task: str, algorithm: str, repeats: int, *more: str) -> d
         else len(batch.mask) // max(x.minibatches for x in loop.learner.losses),
         "steps": batch.mask.shape[1],
         "update_ms": 1e3 * seconds,
-        "gru_ms": 1e3 * bare["gru"],
-        "products_ms": 1e3 * bare["product"],
-        "update/bare": seconds / sum(bare.values()),
+        "bare_ms": 1e3 * together,
+        "update/bare": seconds / together,
+        "gru alone, ms": 1e3 * alone["gru"],
+        "products alone, ms": 1e3 * alone["product"],
+        "update/alone": seconds / sum(alone.values()),
         "gflop": flops / 1e9,
         "gflop/s": flops / seconds / 1e9,
         "matmul gflop/s": rate / 1e9,
@@ -97,12 +101,12 @@ def acting(suite: str, task: str, algorithm: str, repeats: int, *more: str) -> f
         seconds = kernels.median(act, repeats, least=0.2)
         with kernels.Watch() as watch:
             act()
-        return sum(t.count * t.seconds for t in kernels.alone(watch.calls, repeats)) / seconds
+        return kernels.in_turn(watch.calls, repeats) / seconds
 
 
 def arithmetic(parts: Mapping[str, Any], updated: Mapping[str, Any], of_act: float) -> float:
-    """Share of training in environments, matrix products and GRU kernels: those of ``act`` and of an update are
-    measured on their own, and are the same share of these parts in the trial."""
+    """Share of training in environments, matrix products and GRU kernels, taken to be the same share of acting and
+    learning as of the one call and the one update that were measured."""
     learning: float = parts["forward"] + parts["backward"] + parts["optimiser"]
     return float(parts["environment"] + parts["act"] * of_act + learning / updated["update/bare"])
 

@@ -1,7 +1,7 @@
 """The bare kernels of an update: its ``nn.GRU`` calls and matrix products, forwards and backwards, and nothing else.
 
-One update is watched; each kernel call in it is then repeated alone, on tensors of the same shapes, strides and needs
-of gradient. What an update takes beyond their sum is not arithmetic.
+One update is watched; the kernel calls in it are then repeated, all in turn or each alone, on tensors of the same
+shapes, strides and needs of gradient. What an update takes beyond them is something else.
 """
 
 from __future__ import annotations
@@ -131,7 +131,19 @@ def alone(calls: Counter[Call], repeats: int = 5) -> list[Timed]:
     return [Timed(call, count, _alone(call, rng, repeats)) for call, count in calls.items()]
 
 
+def in_turn(calls: Counter[Call], repeats: int = 5) -> float:
+    """Seconds of all of ``calls``, one after the other: each finds the cache as the others left it."""
+    rng = torch.Generator().manual_seed(0)
+    runs = [_ready(call, rng) for call, count in calls.items() for _ in range(count)]
+    return median(lambda: [run() for run in runs], repeats)
+
+
 def _alone(call: Call, rng: torch.Generator, repeats: int) -> float:
+    return median(_ready(call, rng), repeats)
+
+
+def _ready(call: Call, rng: torch.Generator) -> Callable[[], None]:
+    """``call`` on tensors of its own, forwards and backwards, to be run."""
     arguments = _map(call.arguments, Shape, lambda s: s.fresh(rng))
     options = {k: _map(v, Shape, lambda s: s.fresh(rng)) for k, v in call.options}
     inputs = [x for x in _flat((arguments, list(options.values()))) if isinstance(x, Tensor) and x.requires_grad]
@@ -144,7 +156,7 @@ def _alone(call: Call, rng: torch.Generator, repeats: int) -> float:
         if call.grad:
             torch.autograd.grad(made[0] if call.kind == "gru" else made, inputs, seed)
 
-    return median(run, repeats)
+    return run
 
 
 def matmul_rate(size: int = 1024, repeats: int = 5) -> float:
