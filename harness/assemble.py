@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from harness import fields, registry, variant
+from harness import fields, registry, replay, variant
 from harness.algorithm import Algorithm
-from harness.replay import Replay
+from harness.errors import UserError
 from harness.seeds import Seeds, reseed
 from harness.store import TrialFolder
 from harness.suite import Budget, Suite, Task, VecEnv
@@ -43,11 +43,22 @@ def initial_networks(algorithm: Algorithm, env: VecEnv, seed: int, device: torch
         return algorithm.networks(env.spec).to(device)
 
 
-def empty_replay(algorithm: Algorithm, spec: Spec, device: torch.device) -> Replay | None:
-    """What the method samples from; None where it learns from each round of episodes once."""
+def empty_replay(algorithm: Algorithm, spec: Spec, device: torch.device) -> replay.Replay | None:
+    """What the method samples from; None where it learns from each round of episodes once.
+
+    Raises ``UserError`` where it can never fit: some environments tell their sizes only once they run, so that no plan
+    could refuse it, and a plan knows the machine's memory, not the GPU's.
+    """
     if algorithm.data != "replay":
         return None
-    return Replay(spec, algorithm.buffer_episodes, device)  # type: ignore[attr-defined]
+    episodes: int = algorithm.buffer_episodes  # type: ignore[attr-defined]
+    needed, there = replay.bytes_needed(spec, episodes), replay.room(device)
+    if needed > there:
+        raise UserError(
+            f"a replay of {episodes:,} episodes takes up to {needed / 2**30:.1f} GiB, {device} has "
+            f"{there / 2**30:.1f} GiB; try buffer_episodes={episodes * there // (2 * needed)}"
+        )
+    return replay.Replay(spec, episodes, device)
 
 
 def seeds_of(trial: Trial) -> Seeds:

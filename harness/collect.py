@@ -89,6 +89,10 @@ def check(step: Step, moment: int) -> None:
     raise RuntimeError(f"agent {agent} of environment {environment} has no legal action at step {moment}")
 
 
+VOID = 2**31
+"""Of seeds of rounds begun anew: apart from those that environments spawn from a round's seed, which count from 0."""
+
+
 @torch.no_grad()
 def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episodes, Batch | None]:
     """Play one whole episode in every environment, finished ones idling until the last is done.
@@ -101,7 +105,7 @@ def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episo
         try:
             return _episodes(env, act, following, keep)
         except EpisodeVoid:
-            branch = np.random.SeedSequence(seed, spawn_key=(attempt,))
+            branch = np.random.SeedSequence(seed, spawn_key=(VOID, attempt))
             following = int(branch.generate_state(1, np.uint64)[0] >> np.uint64(1))
     raise AssertionError("the count has no end")
 

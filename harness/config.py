@@ -196,7 +196,9 @@ def _known(values: Mapping[str, str], suite_fields: Iterable[str], suite: Any) -
             continue
         if "@" in key:
             raise UserError(f"{key}={values[key]}: a variant is one of the algorithms: algorithms={key}={values[key]}")
-        owners = [n for n in suite.algorithms if n in registry.algorithms() and key in fields_of(registry.algorithm(n))]
+        asked = [variant.base(x) for x in values.get("algorithms", "").split(",") if x.strip()]
+        among = [n for n in asked or suite.algorithms if n in registry.algorithms()]
+        owners = [n for n in among if key in fields_of(registry.algorithm(n))]
         if owners:
             raise UserError(f"unknown key {key!r}; did you mean {owners[0] + '.' + key!r}?")
         raise unknown("key", key, known)

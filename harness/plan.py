@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+import torch
 
 from harness import lock, replay, variant
 from harness.config import Experiment
@@ -118,22 +118,12 @@ def devices(device: str, workers: int | None, trials_per_gpu: int) -> tuple[str,
 def memory_limit(text: str) -> int:
     """Bytes of ``8GB``, ``500MB``; the machine's share without a text. Raises ``UserError``."""
     if not text:
-        return int(MEMORY_SHARE * machine_memory())
+        return int(MEMORY_SHARE * replay.room(torch.device("cpu")))
     match = re.fullmatch(r"([0-9.]+)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
     try:
         return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")) if match else int(text)
     except ValueError:
         raise UserError(f"max_memory={text}: expected a size such as 8GB, got {text!r}") from None
-
-
-def machine_memory() -> int:
-    """Bytes this process may use: the machine's, or less where its control group says so."""
-    total: int = psutil.virtual_memory().total
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-    except (OSError, ValueError):
-        return total
-    return min(total, limit)
 
 
 def _replay_bytes(experiment: Experiment, trial: Trial) -> int | None:
@@ -154,16 +144,19 @@ def _fits(plan: Plan, limit: int) -> None:
     worst = max(plan.todo, key=lambda i: i.replay_bytes or 0)
     alone, name = worst.replay_bytes or 1, variant.base(worst.trial.algorithm)
     fit = limit // alone
-    advice = f"workers={fit}" if fit else f"{name}.buffer_episodes={_fewer(worst, limit)}"
+    fewer = _fewer(worst, limit)
+    advice = f"try workers={fit}, or " if fit else f"try {name}.buffer_episodes={fewer}, or " if fewer else ""
     raise UserError(
         f"the replays of {len(plan.slots)} trials at once take {size(plan.memory)}, the limit is {size(limit)} "
-        f"({name} on {worst.trial.task}: {size(alone)} each); try {advice}, or raise max_memory="
+        f"({name} on {worst.trial.task}: {size(alone)} each); {advice}raise max_memory="
     )
 
 
 def _fewer(item: Item, limit: int) -> int:
-    held = int(item.trial.settings["algorithm"].get("buffer_episodes", 1))
-    return max(1, held * limit // max(1, item.replay_bytes or 1))
+    """Episodes that fit; 0 where that is less than one batch."""
+    fields = item.trial.settings["algorithm"]
+    fit = int(fields.get("buffer_episodes", 1)) * limit // max(1, item.replay_bytes or 1)
+    return fit if fit >= int(fields.get("batch_episodes", 1)) else 0
 
 
 def size(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import resource
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import psutil
 import torch
 
 from harness.algorithm import Algorithm
@@ -40,7 +42,23 @@ def identity(trial: Trial, algorithm: Algorithm, task: Task, learner: Learner) -
     }  # fmt: skip
 
 
-def costs(learner: Learner, env: VecEnv, device: torch.device, env_steps: int, transitions: int,
+def counts(env: VecEnv, before: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``env`` has counted (restarts, defects), with what it had before the trial was continued."""
+    return _sum(before, getattr(env, "record", dict)())
+
+
+def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of both added up, name by name and level by level; anything else as it was last."""
+    found = dict(a) | dict(b)
+    for name in a.keys() & b.keys():
+        if isinstance(a[name], Mapping):
+            found[name] = _sum(a[name], b[name])
+        elif isinstance(a[name], (int, float)):
+            found[name] = a[name] + b[name]
+    return found
+
+
+def costs(learner: Learner, device: torch.device, env_steps: int, transitions: int,
           seconds: tuple[float, float]) -> dict[str, Any]:  # fmt: skip
     """What trial.json holds of what was used so far.
 
@@ -52,15 +70,20 @@ def costs(learner: Learner, env: VecEnv, device: torch.device, env_steps: int, t
         "env_steps": env_steps, "updates": learner.updates, "episodes": learner.episodes,
         "samples_per_update": transitions / learner.updates if learner.updates else None,
         "train_seconds": training, "eval_seconds": evaluation, "wall_seconds": training + evaluation,
-        "peak_memory_bytes": _peak_memory(device), "environment": getattr(env, "record", dict)(),
+        "peak_memory_bytes": _peak_memory(device),
     }  # fmt: skip
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Most bytes held so far: of the device where it is a GPU, else of this process."""
+    """Most bytes held so far: of the device where it is a GPU; else of this process, with what the processes of its
+    environments hold of their own now."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # gone meanwhile
+            held += child.memory_full_info().uss
+    return held
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -131,6 +154,8 @@ class Voice:
         self.tell, self.total, self.metric = tell, total, metric
         self.last_eval: float | None = None
         self._speed = 0.0
+        self._last: Progress | None = None
+        self._told = time.monotonic()
         self.heard(0)
 
     def heard(self, env_steps: int) -> None:
@@ -147,4 +172,19 @@ class Voice:
             self._speed = recent if not self._speed else 0.7 * self._speed + 0.3 * recent
         self.heard(env_steps)
         at = min(env_steps, self.total)
-        self.tell(Progress(at, self.total, self._speed, phase, self.metric, self.last_eval))
+        self._last = Progress(at, self.total, self._speed, phase, self.metric, self.last_eval)
+        self._tell()
+
+    def alive(self) -> None:
+        """A sign of life within a long stretch, at most one a second: where the trial stands has not changed.
+
+        Whatever can take minutes in all (a round, an evaluation, a round's learning, a measurement) calls it at each of
+        its steps, so that a runner hears nothing only where one step hangs.
+        """
+        if time.monotonic() - self._told > 1:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        if self._last is not None:
+            self.tell(self._last)

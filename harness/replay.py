@@ -5,13 +5,28 @@ from __future__ import annotations
 import dataclasses
 import mmap
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
 from harness.types import Batch, Spec
+
+
+def room(device: torch.device) -> int:
+    """Bytes that a replay on ``device`` could at most take: the GPU's memory; or the machine's, or less where this
+    process's control group says so."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    total: int = psutil.virtual_memory().total
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):
+        return total
+    return min(total, limit)
 
 
 def bytes_needed(spec: Spec, capacity: int) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import torch
+from torch import nn
 
 from harness import assemble, checkpoint, evaluate, record
 from harness.collect import episodes
@@ -64,9 +65,10 @@ class Loop:
         self.diagnostics = assemble.diagnostics(trial, self.algorithm, self.suite, self.eval_env, self.seeds)
         self.means = Means()
         self.seconds = self.eval_seconds = 0.0
-        self.best: dict[str, Any] = {}  # score, return and env_steps of the best evaluation
+        self.best: dict[str, Any] = {}  # score, return, env_steps and updates of the best evaluation
         self._best_net: dict[str, Any] = {}
         self.saved_at = 0
+        self._counted: dict[str, Any] = {}  # by the environments of earlier processes of this trial
         self._parts: checkpoint.Parts = []
 
     def close(self) -> None:
@@ -138,6 +140,7 @@ class Loop:
 
     def _act(self, step: Step, memory: Any, env_steps: int) -> Action:
         """The behaviour policy, one agent of it corrupted where that was asked for."""
+        self.voice.alive()
         action = self.algorithm.act(self.learner.net, step, memory, env_steps, self.rng["exploration"])
         return action if self.corrupt is None else self.corrupt(action, step, env_steps)
 
@@ -153,6 +156,7 @@ class Loop:
         self.learner.count(self.algorithm.num_envs)
 
     def _update(self, batch: Any, progress: float) -> None:
+        self.voice.alive()
         metrics = self.learner.update(batch, progress, self.rng["learning"], self.rng["replay"])
         self.transitions += int(batch.mask.sum()) * self.learner.losses[0].epochs
         self.means.add(metrics)
@@ -172,9 +176,9 @@ class Loop:
             self.meter.charge("evaluation")
             if self.diagnostics is not None and self.diagnostics.due(point, self.budget.env_steps):
                 self._say("evaluating")
-                self.diagnostics.record(
-                    self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
-                )  # at each point: a trial killed later has told how it measured
+                with _heard(self.learner.net, self.voice.alive):
+                    found = self.diagnostics.at(self.learner.net, self.learner.target, point, self.points)
+                self.diagnostics.record(found)  # at each point: a trial killed later has told how it measured
                 self.meter.charge("cdm")
             self.points += 1
 
@@ -183,7 +187,7 @@ class Loop:
         index = self.points * 1_000  # rounds of one evaluation never reach the next one's seeds
         found = evaluate.run(
             self.eval_env, self.algorithm, self.learner.net, point, self.budget.eval_episodes,
-            lambda k: self.seeds.integer("eval_env", index + k),
+            lambda k: self.seeds.integer("eval_env", index + k), self.voice.alive,
         )  # fmt: skip
         self._write("evaluations.csv", point, found)
         if point < self.budget.env_steps:  # the last point waits for the last round's learning
@@ -193,9 +197,9 @@ class Loop:
         self._measured(found, "evaluation", point)
         score, returns = record.mean(found[self.task.metric]), record.mean(found["return"])
         self.voice.last_eval = score
-        untrained = not self.best or self.best["env_steps"] == 0  # luck of the first weights is not what was learned
+        untrained = not self.best or self.best["updates"] == 0  # luck of the first weights is not what was learned
         if untrained or (score, returns) > (self.best["score"], self.best["return"]):
-            self.best = {"score": score, "return": returns, "env_steps": point}
+            self.best = {"score": score, "return": returns, "env_steps": point, "updates": self.learner.updates}
             self._best_net = copy.deepcopy(self.learner.net.state_dict())
             checkpoint.save_networks(self.folder.path / "best.pt", self._best_net, **self.best)
 
@@ -207,7 +211,7 @@ class Loop:
         net.load_state_dict(best["networks"])
         found = evaluate.run(
             self.eval_env, self.algorithm, net, best["env_steps"], self.budget.final_episodes,
-            lambda k: self.seeds.integer("final_env", k),
+            lambda k: self.seeds.integer("final_env", k), self.voice.alive,
         )  # fmt: skip
         path = self.folder.path / "final.csv"
         path.unlink(missing_ok=True)
@@ -246,9 +250,14 @@ class Loop:
 
     def _costs(self) -> dict[str, Any]:
         times = (self.seconds, self.eval_seconds)
-        used = record.costs(self.learner, self.env, self.device, self.env_steps, self.transitions, times)
+        used = record.costs(self.learner, self.device, self.env_steps, self.transitions, times)
         measured = {} if self.diagnostics is None else {"cdm_seconds": self.diagnostics.seconds}
-        return {**used, **self.meter.record(), "best": self.best or None, **measured}
+        return {**used, **self._counts(), **self.meter.record(), "best": self.best or None, **measured}
+
+    def _counts(self) -> dict[str, Any]:
+        """Restarts and defects of the environments, since the trial began."""
+        envs = {"environment": self.env, "evaluation_environment": self.eval_env}
+        return {name: record.counts(env, self._counted.get(name, {})) for name, env in envs.items()}
 
     def _save(self) -> None:
         self.saved_at = self.env_steps
@@ -260,6 +269,7 @@ class Loop:
             "counters": [self.env_steps, self.rounds, self.points, self.transitions],
             "clocks": [self.seconds, self.eval_seconds, self.diagnostics.seconds if self.diagnostics else 0.0],
             "meter": self.meter.state_dict(),
+            "counts": self._counts(),
             "best": self.best,
             "best_net": self._best_net,
             "positions": self.folder.positions(),
@@ -284,6 +294,7 @@ class Loop:
         if self.diagnostics is not None:
             self.diagnostics.seconds = sum(measuring)
         self.meter.load_state_dict(state.get("meter"))
+        self._counted = state.get("counts", {})
         self.best = state["best"]
         if best_net := state.get("best_net"):  # best.pt may hold one found after this checkpoint, and lost with it
             self._best_net = best_net
@@ -294,3 +305,14 @@ class Loop:
 
     def _say(self, phase: str) -> None:
         self.voice.say(phase, self.env_steps)
+
+
+@contextmanager
+def _heard(net: nn.ModuleDict, alive: Callable[[], None]) -> Iterator[None]:
+    """``alive`` is called whenever one of the networks is used inside."""
+    handles = [child.register_forward_pre_hook(lambda *_: alive()) for child in net.children()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -53,8 +53,7 @@ def endpoint(scores: Scores, task: TaskInfo, match: Axis = "env_steps") -> Endpo
     """
     cells = {a: scores.cell(a, task) for a in scores.present(task)}
     runs = [r for cell in cells.values() for r in cell]
-    spent = [r.budget for r in runs]
-    same = max(spent) <= 1.02 * min(spent)
+    same = scores.common_step(task) is None
     if match == "env_steps" and same and all(r.final is not None for r in runs):
         episodes = sorted({r.final_episodes for r in runs})
         basis = f"absolute metric: best policy, {' or '.join(map(str, episodes))} fresh episodes a seed"

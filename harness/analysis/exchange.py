@@ -14,7 +14,7 @@ import pandas as pd
 from harness import archive
 from harness.analysis import guards
 from harness.analysis.curves import align
-from harness.analysis.scores import Scores, from_results
+from harness.analysis.scores import Run, Scores, TaskInfo, from_results
 from harness.errors import UserError, unknown
 from harness.store import Results, load
 
@@ -22,15 +22,22 @@ NOT_METRICS = ("trial", "env_steps", "episode", "length")
 IDENTITY = ("experiment", "suite", "task", "algorithm", "seed", "engine")
 
 
-def export(paths: Sequence[Path | str], kind: str, out: Path, engine: str | None = None) -> Path:
+def export(
+    paths: Sequence[Path | str], kind: str, out: Path, engine: str | None = None,
+    say: Callable[[str], object] = lambda text: None,
+) -> Path:  # fmt: skip
     """Write the complete trials at or below ``paths`` to ``out`` as ``kind``, one of ``EXPORTS``.
 
-    The guards of the report apply: what may not be pooled is refused (``UserError``); what they leave out is left out.
+    The guards of the report apply: what may not be pooled is refused (``UserError``); what they leave out is left out;
+    ``say`` hears their warnings.
     """
     if kind not in EXPORTS:
         raise unknown("format", kind, EXPORTS)
     results = [load(p) for p in paths]
     scores = guards.guard(from_results(results), engine=engine)
+    for notice in scores.notices:
+        if notice.level == "warning":
+            say(notice.text)
     out.parent.mkdir(parents=True, exist_ok=True)
     EXPORTS[kind](results, scores, out)
     return out
@@ -76,7 +83,8 @@ def _parquet(results: Sequence[Results], scores: Scores, out: Path) -> None:
 def _marl_eval(results: Sequence[Results], scores: Scores, out: Path) -> None:
     """environment -> task -> algorithm -> seed_k -> step_i -> {step_count, elapsed_time, metric: values of episodes}.
 
-    marl-eval takes runs with the same points alone: each task is cut to the steps that all its runs have.
+    marl-eval takes runs with the same points alone: each task is cut to the steps that all its runs have. Where budgets
+    differ there are no absolute metrics: they would be those of different budgets.
     """
     tables = [(_by(p.evaluations, ["trial", "env_steps"]), _by(p.final, ["trial"])) for p in results]
     tree: dict[str, Any] = {}
@@ -90,7 +98,7 @@ def _marl_eval(results: Sequence[Results], scores: Scores, out: Path) -> None:
                 seconds = {} if run.seconds is None else {"elapsed_time": float(run.seconds[where])}
                 points[f"step_{i}"] = {"step_count": step, **seconds, **_lists(tables, 0, (run.trial, step))}
             final = _lists(tables, 1, (run.trial,))
-            if final:
+            if final and scores.common_step(task) is None:
                 points["absolute_metrics"] = final
             where_task = tree.setdefault(task.suite, {}).setdefault(task.name, {})
             where_task.setdefault(run.algorithm, {})[f"seed_{run.seed}"] = points
@@ -114,27 +122,48 @@ def _lists(tables: Sequence[tuple[Any, Any]], which: int, key: tuple[Any, ...]) 
 
 
 def matrices(scores: Scores) -> dict[str, np.ndarray[Any, Any]]:
-    """``score/<method>`` [seeds, tasks], ``curve/<method>`` [seeds, tasks, points], both normalised; ``tasks``.
+    """``score/<method>`` [seeds, tasks], ``curve/<method>`` [seeds, tasks, points], both normalised; ``tasks``, and
+    ``steps`` [tasks, points].
 
-    Takes the tasks that all methods have and, of a method, the seeds that it has on all of them; curves where all
-    runs have equally many points. Raises ``UserError`` naming a method that has no such seed.
+    Takes the tasks that all methods have and, of a method, the seeds that it has on all of them. Scores are the
+    absolute metric, or where budgets differ on a task the last evaluation that all runs share. Curves hold the steps
+    that all runs on a task have; there are none where tasks have different numbers of them. Raises ``UserError`` naming
+    a method that has no such seed, or a suite whose tasks ran on different engines.
     """
     tasks = [t for t in scores.tasks if len(scores.present(t)) == len(scores.algorithms)]
     if not tasks:
         raise UserError("rliable: no task that every method has runs on")
+    for suite, known in guards.engines_over_tasks(scores).items():
+        raise UserError(f"rliable: tasks of {suite} ran on different engines ({guards.names(known)}); choose --engine")
     found: dict[str, np.ndarray[Any, Any]] = {"tasks": np.array([t.key for t in tasks])}
+    shared = [align([r for a in scores.algorithms for r in scores.cell(a, t)])[0] for t in tasks]
+    alike = len({len(steps) for steps in shared}) == 1 and len(shared[0]) > 0
+    if alike:
+        found["steps"] = np.stack(shared)
     for a in scores.algorithms:
-        cells = [{r.seed: r for r in scores.cell(a, t) if r.final is not None} for t in tasks]
+        cells = [{r.seed: r for r in scores.cell(a, t) if _score(scores, t, r) is not None} for t in tasks]
         seeds = sorted(set.intersection(*(set(c) for c in cells)))
         if not seeds:
             raise UserError(f"rliable: {a} has no seed that is complete on every task ({len(tasks)} tasks)")
-        finals = [[c[s].final for c in cells] for s in seeds]
+        values = [[_score(scores, t, c[s]) for t, c in zip(tasks, cells)] for s in seeds]
         scale = np.array([[t.low, t.high] for t in tasks])
-        found[f"score/{a}"] = (np.array(finals, float) - scale[:, 0]) / (scale[:, 1] - scale[:, 0])
-        curves = [t.normalise(align([c[s] for s in seeds])[1]) for t, c in zip(tasks, cells)]
-        if len({c.shape[1] for c in curves}) == 1:
+        found[f"score/{a}"] = (np.array(values, float) - scale[:, 0]) / (scale[:, 1] - scale[:, 0])
+        if alike:
+            curves = [
+                np.array([t.normalise(c[s].values[np.searchsorted(c[s].steps, steps)]) for s in seeds])
+                for t, c, steps in zip(tasks, cells, shared)
+            ]
             found[f"curve/{a}"] = np.stack(curves, 1)
     return found
+
+
+def _score(scores: Scores, task: TaskInfo, run: Run) -> float | None:
+    """The absolute metric; the last evaluation up to the common step where budgets differ."""
+    common = scores.common_step(task)
+    if common is None:
+        return run.final
+    values = run.until(common).values
+    return float(values[-1]) if len(values) else None
 
 
 def _rliable(_: Sequence[Results], scores: Scores, out: Path) -> None:

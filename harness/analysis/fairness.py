@@ -84,7 +84,7 @@ def _networks(run: Run) -> Any:
 
 
 def _hidden(run: Run) -> Any:
-    fields = {k: v for k, v in _settings(run, "algorithm").items() if "hidden" in k or "embed" in k}
+    fields = {k: v for k, v in _settings(run, "algorithm").items() if "hidden" in k or k in ("embed", "hyper")}
     return ", ".join(f"{k} {v}" for k, v in fields.items()) or None
 
 
@@ -99,8 +99,13 @@ def _energy(kind: str) -> Callable[[Run], Any]:
 
 
 def _per_thousand(run: Run) -> Any:
-    updates = run.record.get("updates")
-    return None if updates is None or not run.budget else 1000 * float(updates) / run.budget
+    updates, played = run.record.get("updates"), _played(run)
+    return None if updates is None or not played else 1000 * float(updates) / played
+
+
+def _played(run: Run) -> int:
+    """Environment steps of training that were played: whole rounds of episodes go past the budget."""
+    return int(run.record.get("env_steps") or run.budget)
 
 
 COLUMNS: tuple[tuple[str, Callable[[Run], Any], Callable[[Any], str]], ...] = (
@@ -108,7 +113,7 @@ COLUMNS: tuple[tuple[str, Callable[[Run], Any], Callable[[Any], str]], ...] = (
     ("by network", _networks, str),
     ("hidden sizes", _hidden, str),
     ("environments", _get("num_envs"), str),
-    ("env steps", lambda run: run.budget, number),
+    ("env steps", _played, number),
     ("gradient updates", _get("updates"), number),
     ("updates per 1,000 env steps", _per_thousand, number),
     ("samples per update", _get("samples_per_update"), number),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,10 +28,14 @@ def guard(scores: Scores, *, engine: str | None = None, split: bool = False) -> 
     """
     scores = engines(scores, engine, split)
     scores = settings(scores, split)
+    scores = one_task(scores, split)
     scores = twice(scores)
     scores = identical(scores)
     return scores.with_notices(
         *unfinished(scores),
+        *over_tasks(scores),
+        *never_learned(scores),
+        *protocols(scores),
         *versions(scores),
         *imported(scores),
         *few_seeds(scores),
@@ -114,11 +117,59 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+NEUTRAL = ("engine", "suite.engine", "suite.stepping", "cdm")
+"""Settings that change nothing of what is trained and measured, or, engines, are judged apart."""
+
+
+def task_settings(run: Run) -> dict[str, Any]:
+    """Settings that make the task what it is: the suite's, and whether an agent was corrupted."""
+    found = comparable_settings(run)
+    return {k: v for k, v in found.items() if k.startswith("suite.") or k == "corrupt"}
+
+
+def one_task(scores: Scores, split: bool) -> Scores:
+    """Methods on one task that was set differently for them did not play the same task: refused, or shown apart."""
+    cells: Cells = dict(scores.runs)
+    tasks, notices = [], []
+    for task in scores.tasks:
+        runs = [r for (_, t), cell in cells.items() if t == task.key for r in cell if not is_imported(r)]
+        every = [task_settings(r) for r in runs]
+        found = sorted({k for s in every for k in s if len({repr(o.get(k)) for o in every}) > 1})
+        if not found:
+            tasks.append(task)
+            continue
+        words = []
+        for key in found:
+            by: dict[str, set[str]] = {}
+            for run, mine in zip(runs, every, strict=True):
+                by.setdefault(repr(mine.get(key)), set()).add(run.algorithm)
+            values = " or ".join(f"{v} ({names(sorted(who))})" for v, who in sorted(by.items()))
+            words.append(f"{key} is {values}")
+        if not split:
+            raise UserError(
+                f"{task.key}: the methods did not play the same task: {'; '.join(words)}; report them apart, or --split"
+            )
+        notices.append(
+            Notice("warning", "settings", f"{task.key} was set in several ways ({'; '.join(words)}): shown apart.")
+        )
+        for (a, t), cell in list(cells.items()):
+            if t == task.key:
+                del cells[a, t]
+                for run in cell:
+                    mine = task_settings(run)
+                    own = ", ".join(f"{k.rpartition('.')[2]}={mine.get(k)}" for k in found)
+                    part = replace(task, name=f"{task.name} [{own}]")
+                    if part not in tasks:
+                        tasks.append(part)
+                    cells[a, part.key] = (*cells.get((a, part.key), ()), replace(run, task=part.key))
+    return _rebuild(replace(scores, tasks=tuple(tasks)), cells, notices)
+
+
 def comparable_settings(run: Run) -> dict[str, Any]:
     """Settings that seeds of one cell must share; budgets and engines are judged apart, and measuring mismatch beside
     training changes nothing of it."""
     flat = _flat(run.record.get("settings") or {})
-    return {k: v for k, v in flat.items() if not k.startswith("budget.") and k not in ("engine", "suite.engine", "cdm")}
+    return {k: v for k, v in flat.items() if not k.startswith("budget.") and k not in NEUTRAL}
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -161,15 +212,6 @@ def settings(scores: Scores, split: bool) -> Scores:
 # -- what is left out ------------------------------------------------------------------------------------------------
 
 
-def _bytes(run: Run) -> str | None:
-    """A digest of everything a run measured; None where that says nothing (a constant curve)."""
-    if len(run.values) < 2 or np.ptp(run.values) == 0:
-        return None
-    digest = hashlib.sha256(run.steps.tobytes() + run.values.tobytes())
-    digest.update(repr(run.final).encode())
-    return digest.hexdigest()
-
-
 def twice(scores: Scores) -> Scores:
     """One seed in two experiments: the same run copied counts once, two different runs are refused."""
     cells: Cells = {}
@@ -177,7 +219,7 @@ def twice(scores: Scores) -> Scores:
         kept: dict[int, Run] = {}
         for run in runs:
             other = kept.setdefault(run.seed, run)
-            if other is not run and (_bytes(other) != _bytes(run) or other.final != run.final):
+            if other is not run and (other.measured, other.trained) != (run.measured, run.trained):
                 raise UserError(
                     f"{key[0]} on {key[1]}: seed {run.seed} is there twice with different results "
                     f"({other.trial}, {run.trial}); report the experiments apart"
@@ -189,15 +231,17 @@ def twice(scores: Scores) -> Scores:
 def identical(scores: Scores) -> Scores:
     """Two seeds with identical results are one observation: named, and counted once.
 
-    In a game of few outcomes seeds evaluate alike by chance; where training was logged it has to be identical too.
+    Identical is every number of every episode evaluated, and everything logged in training: in a game of few outcomes
+    seeds evaluate alike by chance. Where nothing was logged and the score never moved, nothing shows it.
     """
     cells: Cells = {}
     notices = []
     for (algorithm, task), runs in scores.runs.items():
         groups: dict[object, list[Run]] = {}
         for run in runs:
-            digest = _bytes(run)
-            groups.setdefault(run.trial if digest is None else (digest, run.trained), []).append(run)
+            moved = len(run.values) > 1 and np.ptp(run.values) > 0
+            told = run.measured and (moved or run.trained)
+            groups.setdefault((run.measured, run.trained) if told else run.trial, []).append(run)
         for group in groups.values():
             if len(group) > 1:
                 seeds = names(r.seed for r in group)
@@ -221,6 +265,58 @@ def unfinished(scores: Scores) -> list[Notice]:
         why = f" Reasons: {'; '.join(reasons[:3])}." if reasons else ""
         n = f"{len(records)} trials are" if len(records) > 1 else "1 trial is"
         notices.append(Notice("warning", "unfinished", f"{n} {status} and in no final number: {who}{more}.{why}"))
+    return notices
+
+
+def engines_over_tasks(scores: Scores) -> dict[str, list[str]]:
+    """Suite -> its engines, where its tasks ran on several."""
+    found: dict[str, set[str]] = {}
+    for task in scores.tasks:
+        for a in scores.present(task):
+            found.setdefault(task.suite, set()).update(e for r in scores.cell(a, task) if (e := _known_engine(r)))
+    return {suite: sorted(known) for suite, known in sorted(found.items()) if len(known) > 1}
+
+
+def over_tasks(scores: Scores) -> list[Notice]:
+    """Tasks of one suite on different engines, or versions of one: nothing is computed over them."""
+    return [
+        Notice(
+            "warning", "engine", f"Tasks of {suite} ran on different engines ({names(known)}): no number over tasks."
+        )
+        for suite, known in engines_over_tasks(scores).items()
+    ]
+
+
+def never_learned(scores: Scores) -> list[Notice]:
+    """Methods whose best policy was found before their first gradient step."""
+    cells: dict[tuple[str, str], int] = {}
+    for key, runs in scores.runs.items():
+        count = sum((r.record.get("best") or {}).get("updates") == 0 for r in runs)
+        if count:
+            cells[key] = count
+    if not cells:
+        return []
+    text = f"Scored without a gradient step before any evaluation, so nothing learned (seeds): {_cells(scores, cells)}."
+    return [Notice("warning", "untrained", text)]
+
+
+def protocols(scores: Scores) -> list[Notice]:
+    """Evaluations that are not alike on one task: a finer grid has more chances of a lucky best policy."""
+    notices = []
+    for field, words in (
+        ("eval_every", "env steps between evaluations"),
+        ("eval_episodes", "episodes an evaluation"),
+        ("final_episodes", "episodes of the final evaluation"),
+    ):
+        where = {}
+        for task in scores.tasks:
+            runs = [r for a in scores.present(task) for r in scores.cell(a, task) if not is_imported(r)]
+            budgets = [(r.record.get("settings") or {}).get("budget") or {} for r in runs]
+            values = sorted({b[field] for b in budgets if b.get(field) is not None})
+            if len(values) > 1:
+                where[task.name] = f"{task.name} ({names(f'{v:,}' for v in values)})"
+        if where:
+            notices.append(Notice("warning", "protocol", f"Trials differ in {words}: {names(where.values())}."))
     return notices
 
 
@@ -375,15 +471,8 @@ def budgets(scores: Scores) -> list[Notice]:
     notices = []
     for task in scores.tasks:
         spans = {a: sorted({r.budget for r in scores.cell(a, task)}) for a in scores.present(task)}
-        if len({b for v in spans.values() for b in (v[0], v[-1])}) > 1 and not _close(spans.values()):
+        if (common := scores.common_step(task)) is not None:
             each = names(f"{a} {' to '.join(f'{b:,}' for b in dict.fromkeys((v[0], v[-1])))}" for a, v in spans.items())
-            common = min(v[0] for v in spans.values())
             text = f"Budgets differ on {task.name} (env steps: {each}): compared at {common:,}, the common step."
             notices.append(Notice("warning", "budget", text))
     return notices
-
-
-def _close(spans: Iterable[Sequence[int]]) -> bool:
-    """Whole episodes overshoot a budget by a little; that is no difference."""
-    flat = [b for v in spans for b in v]
-    return max(flat) <= 1.02 * min(flat)

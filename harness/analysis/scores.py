@@ -23,6 +23,8 @@ from harness.store import Results
 
 Level = Literal["info", "warning"]
 OUTCOME_BOUNDS = (0.0, 1.0)
+OVERSHOOT = 1.02
+"""Budgets no further apart than this factor are the same."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,17 @@ class Run:
     """Environment steps at which the best policy was found."""
     trained: str = ""
     """A sum over everything it logged in training, to the last digit; empty where nothing was."""
+    measured: str = ""
+    """A digest of every number of every episode of its evaluations and of its final one; empty where it has none."""
+
+    def until(self, step: float | None) -> Run:
+        """The same run with its evaluations up to ``step`` alone; all of them for None."""
+        if step is None:
+            return self
+        n = int(np.searchsorted(self.steps, step * (1 + 1e-9), side="right"))
+        axes = ("updates", "seconds", "cpu_seconds", "joules")
+        cut: dict[str, Any] = {name: None if (x := getattr(self, name)) is None else x[:n] for name in axes}
+        return replace(self, steps=self.steps[:n], values=self.values[:n], **cut)
 
     @property
     def budget(self) -> int:
@@ -125,6 +138,12 @@ class Scores:
     def present(self, task: TaskInfo) -> tuple[str, ...]:
         """Methods that have runs on ``task``."""
         return tuple(a for a in self.algorithms if self.cell(a, task))
+
+    def common_step(self, task: TaskInfo) -> int | None:
+        """The environment steps that all runs on ``task`` were trained for, where some were trained for more; None
+        where all had the same budget (whole episodes overshoot one by a little)."""
+        spent = [r.budget for a in self.present(task) for r in self.cell(a, task)]
+        return None if max(spent) <= OVERSHOOT * min(spent) else min(spent)
 
     def all_runs(self) -> Iterable[Run]:
         """Every run."""
@@ -184,6 +203,16 @@ def _sums(metrics: pd.DataFrame) -> dict[str, str]:
     return {str(trial): repr(float(x)) for trial, x in sums.items()}
 
 
+def _digests(table: pd.DataFrame) -> dict[str, str]:
+    """Trial -> a digest of its rows: everything that was measured of every episode."""
+    if table.empty:
+        return {}
+    numbers = table.drop(columns="trial").astype(float)
+    rows = pd.util.hash_pandas_object(numbers[sorted(map(str, numbers))], index=False)
+    sums = rows.groupby(table["trial"], sort=False, observed=True).sum()
+    return {str(trial): f"{int(x):x}" for trial, x in sums.items()}
+
+
 class _Tables:
     """The tables of a ``Results``, averaged over episodes and split by trial, one metric at a time."""
 
@@ -191,6 +220,7 @@ class _Tables:
         self.results = results
         self.timings = _by_trial(results.timings)
         self.trained = _sums(results.metrics)
+        self.measured = [_digests(results.evaluations), _digests(results.final)]
         self.cache: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
 
     def points(self, table: str, metric: str) -> dict[str, pd.DataFrame]:
@@ -234,6 +264,7 @@ class _Tables:
             final_episodes=0 if last is None else int(last["size"]),
             final_steps=None if last is None else int(last["env_steps"]),
             trained=self.trained.get(trial, ""),
+            measured=" ".join(x[trial] for x in self.measured if trial in x),
         )
         return run, notices
 

@@ -129,7 +129,7 @@ def analyse(results: Sequence[Results], options: Options) -> Study:
     scores = scores.with_notices(*curves.ragged(scores))
     ends = tuple(endpoint(scores, t, options.match) for t in scores.tasks)
     how: dict[str, Any] = {"resamples": options.resamples, "seed": options.seed}
-    whole = overall(ends, **how)
+    whole = None if guards.engines_over_tasks(scores) else overall(ends, **how)
     finals = {(a, e.task.key): {s: one(e.values[a], s, **how) for s in STATISTICS} for e in ends for a in e.values}
     return Study(
         options=options,
@@ -141,7 +141,7 @@ def analyse(results: Sequence[Results], options: Options) -> Study:
         overall=whole,
         profiles=_profiles(whole, options),
         progress=_progress(scores, whole, options),
-        reached={a: _reached(scores, finals, a, how) for a in curves.AXES if a != "updates" or options.match == a},
+        reached={a: _reached(scores, finals, a, options) for a in curves.AXES if a != "updates" or options.match == a},
         fairness=fairness(scores),
         cdm=_cdm(results, scores),
     )
@@ -204,9 +204,10 @@ def _pooled_curve(x: Any, strata: Sequence[Any], seed: int, resamples: int = 1_0
 
 
 def _reached(
-    scores: Scores, finals: Mapping[tuple[str, str], Mapping[str, Estimate]], axis: Axis, how: Mapping[str, Any]
+    scores: Scores, finals: Mapping[tuple[str, str], Mapping[str, Estimate]], axis: Axis, options: Options
 ) -> dict[tuple[str, str], tuple[Reached, ...]]:
     found = {}
+    how = {"resamples": options.resamples, "seed": options.seed}
     for task in scores.tasks:
         methods = [a for a in scores.present(task) if (a, task.key) in finals]
         runs = [r for a in methods for r in scores.cell(a, task)]
@@ -217,8 +218,9 @@ def _reached(
         best = max(finals[a, task.key]["mean"].value for a in methods)
         if best <= task.low:
             continue  # nobody left the lower bound: there is nothing to reach
+        common = scores.common_step(task) if options.match == "env_steps" else None
         for a in methods:
-            cell = scores.cell(a, task)
+            cell = [r.until(common) for r in scores.cell(a, task)]
             found[a, task.key] = tuple(curves.reach(cell, task, best, f, axis=axis, **how) for f in curves.FRACTIONS)
     return found
 

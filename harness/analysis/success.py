@@ -47,11 +47,13 @@ def solved(normalised: Array) -> Solved:
 
 
 def by_task(study: Study) -> dict[tuple[str, str], Solved]:
-    """(algorithm, task) -> its finished seeds, by the last evaluation."""
+    """(algorithm, task) -> its finished seeds, by the last evaluation; up to the common step where budgets differ."""
     found = {}
     for task in study.tasks:
+        common = study.scores.common_step(task) if study.options.match == "env_steps" else None
         for a in study.algorithms:
-            last = [x for r in study.scores.cell(a, task) if (x := _last(r)) is not None]
+            runs = study.scores.cell(a, task)
+            last = [x for r in runs if (x := _last(r.until(common))) is not None]
             if last:
                 found[a, task.key] = solved(task.normalise(np.array(last)))
     return found

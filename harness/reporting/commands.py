@@ -106,7 +106,7 @@ def export(paths: tuple[Path, ...], kind: str, out: Path | None, engine: str | N
         raise unknown("format", kind, exchange.EXPORTS)
     chosen = _chosen(paths)
     target = out or Path(chosen[0].resolve().name + exchange.SUFFIX[kind])
-    click.echo(exchange.export(chosen, kind, target, engine))
+    click.echo(exchange.export(chosen, kind, target, engine, lambda text: click.echo(f"! {text}", err=True)))
 
 
 @click.command("import")

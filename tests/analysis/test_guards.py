@@ -10,8 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.analysis import success
+from harness.analysis.exchange import matrices
 from harness.analysis.guards import guard
 from harness.analysis.scores import Scores, from_results
+from harness.analysis.study import study
 from harness.errors import UserError
 from harness.store import TrialFolder, load
 
@@ -137,6 +140,87 @@ def test_constant_curves_are_no_sign_of_identical_seeds(write: Write) -> None:
     assert said(scores, "identical") == ""
 
 
+def test_copied_seeds_are_found_where_the_score_never_moves(write: Write) -> None:
+    """A failing method has a win rate of 0 throughout: every number of every episode tells its seeds apart."""
+    path = write(metrics_rows=3)
+    for file in path.glob("smac/3m/qmix/*/*.csv"):
+        if file.name in ("evaluations.csv", "final.csv"):
+            pd.read_csv(file).assign(won=0).to_csv(file, index=False)
+    assert said(guarded(path), "identical") == ""
+    for name in ("evaluations.csv", "final.csv", "metrics.csv"):
+        shutil.copy(path / "smac/3m/qmix/seed_0" / name, path / "smac/3m/qmix/seed_2" / name)
+    scores = guarded(path)
+    assert "Seeds 0 and 2 of qmix" in said(scores, "identical")
+    assert len(scores.cell("qmix", scores.tasks[0])) == 4
+
+
+def test_two_runs_of_one_seed_that_never_scored_are_not_merged(
+    write: Write, synthetic: ModuleType, tmp_path: Path
+) -> None:
+    write(methods={"qmix": (0.8, 0.3)})
+    synthetic.trial(synthetic.Made(tmp_path, **SMALL, experiment="again"), "3m", "qmix", 0, np.random.default_rng(9))
+    for file in tmp_path.glob("*/smac/3m/qmix/*/*.csv"):
+        if file.name in ("evaluations.csv", "final.csv"):
+            pd.read_csv(file).assign(won=0).to_csv(file, index=False)
+    with pytest.raises(UserError, match="seed 0 is there twice with different results"):
+        guarded(tmp_path)
+
+
+def test_methods_that_did_not_play_the_same_task_are_not_compared(write: Write) -> None:
+    """BenchMARL#63: one method on the task as it is, another with its walls taken away."""
+    path = write()
+    for seed in range(5):
+        change(path / f"smac/3m/qmix/seed_{seed}", settings={"suite": {"walls": False, "stepping": "process"}})
+        change(path / f"smac/3m/vdn/seed_{seed}", settings={"suite": {"walls": True, "stepping": "inline"}})
+    with pytest.raises(
+        UserError, match=r"smac/3m: the methods did not play the same task: suite.walls is False \(qmix\)"
+    ):
+        guarded(path)
+    scores = guarded(path, split=True)
+    assert [t.name for t in scores.tasks] == ["3m [walls=False]", "3m [walls=True]"]
+    assert scores.algorithms == ("qmix", "vdn")
+    assert "shown apart" in said(scores, "settings")
+
+
+def test_a_method_with_a_corrupted_agent_is_not_compared_with_one_without(write: Write) -> None:
+    path = write()
+    for seed in range(5):
+        change(path / f"smac/3m/qmix/seed_{seed}", settings={"corrupt": "agent:0,from:10,to:20,policy:uniform"})
+    with pytest.raises(UserError, match="corrupt is 'agent:0"):
+        guarded(path)
+
+
+def test_stepping_is_no_setting_of_the_task(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m", settings={"suite": {"stepping": "inline"}})
+    change(path / "smac/3m/qmix/seed_0", settings={"suite": {"stepping": "process"}})
+    assert said(guarded(path), "settings") == ""
+
+
+def test_tasks_on_different_engines_are_not_pooled(write: Write) -> None:
+    path = write(tasks=("3m", "8m"))
+    for file in path.glob("smac/8m/*/*/trial.json"):
+        TrialFolder(file.parent).update(engine="smax 0.1.0")
+    assert "Tasks of smac ran on different engines (smax 0.1.0 and smax 0.2.0): no number over tasks" in said(
+        guarded(path), "engine"
+    )
+    assert study([path]).overall is None
+
+
+def test_what_was_never_learned_is_named(write: Write) -> None:
+    path = write()
+    change(path / "smac/3m/vdn/seed_0", best={"score": 0.0, "return": 0.0, "env_steps": 10, "updates": 0})
+    assert "nothing learned (seeds): vdn on 3m (1)" in said(guarded(path), "untrained")
+
+
+def test_evaluations_that_are_not_alike_are_named(write: Write) -> None:
+    path = write()
+    change(path, settings={"budget": {"env_steps": 40_000, "eval_every": 1_000}})
+    assert said(guarded(path), "protocol") == ""
+    change(path / "smac/3m/vdn/seed_0", settings={"budget": {"env_steps": 40_000, "eval_every": 123}})
+    assert said(guarded(path), "protocol") == "Trials differ in env steps between evaluations: 3m (123 and 1,000)."
+
+
 @pytest.mark.parametrize(("n", "words"), [(4, "too narrow"), (2, "not estimable"), (1, "not estimable")])
 def test_few_seeds(write: Write, n: int, words: str) -> None:
     text = said(guarded(write(seeds=range(n))), "seeds")
@@ -178,6 +262,16 @@ def test_unequal_budgets_are_both_shown(write: Write, synthetic: ModuleType, tmp
     assert "qmix 40,000" in text
     assert "ippo 400,000" in text
     assert "compared at 40,000" in text
+    found = study([tmp_path / "made"])
+    assert success.by_task(found)["ippo", "smac/3m"].reached == 0
+    for reached in found.reached.values():
+        assert all(r.steps is None or r.steps.value <= 40_000 for r in reached.get(("ippo", "smac/3m"), ()))
+    run = found.scores.cell("ippo", found.tasks[0])[0]
+    assert run.until(40_000).steps.tolist() == [0, 10_000, 20_000, 30_000, 40_000]
+    made = matrices(found.scores)
+    assert made["steps"].tolist() == [[0, 10_000, 20_000, 30_000, 40_000]]
+    assert made["curve/ippo"].shape == made["curve/qmix"].shape == (5, 1, 5)
+    np.testing.assert_array_equal(made["score/ippo"], made["curve/ippo"][:, :, -1])
 
 
 def test_values_outside_of_the_bounds_are_named(write: Write) -> None:

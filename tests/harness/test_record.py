@@ -1,6 +1,7 @@
 """What a running trial says of itself."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -75,3 +76,30 @@ def test_the_speed_of_a_trial_that_continues_counts_from_where_it_stands(monkeyp
     clock[0] = 6.0
     voice.say("training", 550)
     assert told[0].steps_per_s == 50
+
+
+def test_a_sign_of_life_repeats_where_the_trial_stands_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [0.0], list[Progress]()
+    monkeypatch.setattr(record.time, "monotonic", lambda: clock[0])
+    voice = Voice(told.append, 1_000, "won")
+    for at in (0.0, 5.0):
+        clock[0] = at
+        voice.alive()
+    assert told == []  # nothing to repeat yet
+    voice.say("final", 1_000)
+    for at in (5.5, 6.5, 7.0, 8.0):
+        clock[0] = at
+        voice.alive()
+    assert told == [told[0]] * 3
+
+
+def test_what_environments_counted_before_a_kill_is_added_up() -> None:
+    class Env:
+        def record(self) -> dict[str, Any]:
+            return {"restarts": 2, "reasons": {"timeout": 1, "crash": 1}, "engine": "b"}
+
+    before = {"restarts": 1, "reasons": {"timeout": 1}, "engine": "a", "episodes": 7}
+    assert record.counts(Env(), before) == {  # type: ignore[arg-type]
+        "restarts": 3, "reasons": {"timeout": 2, "crash": 1}, "engine": "b", "episodes": 7,
+    }  # fmt: skip
+    assert record.counts(object(), before) == before  # type: ignore[arg-type]

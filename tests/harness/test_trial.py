@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import math
 import random
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness import checkpoint, evaluate, registry
+from harness import checkpoint, evaluate, record, registry, replay
 from harness.assemble import build
 from harness.errors import Diverged, UserError
 from harness.learner import Learner
@@ -25,6 +26,7 @@ from harness.types import Progress, Trial
 from tests.support.episodes import method_kinds
 from tests.support.trials import finish, identical, state, stop_after, tables, tiny
 
+Measured = dict[str, list[float]]
 SOME = pytest.mark.parametrize("name", [n for n in ("vdn", "qmix", "ippo") if n in registry.algorithms()])
 EACH = pytest.mark.parametrize(("name", "kind"), method_kinds())
 
@@ -169,7 +171,7 @@ def test_the_best_policy_is_that_of_the_checkpoint_when_a_later_one_was_lost(
     """best.pt may be newer than the checkpoint: what came after it counts for nothing until it happens again."""
     dictated, evaluated = {0: 1.0, 40: 5.0, 80: 9.0, 120: 1.0}, []
 
-    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
+    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any, alive: Any) -> Measured:
         evaluated.append((env_steps, torch.cat([p.flatten() for p in net.parameters()])))
         return {"return": [dictated[env_steps]] * count, "length": [2.0] * count, "optimal": [0.0] * count}
 
@@ -302,7 +304,7 @@ def test_the_final_is_the_best_policy_on_fresh_episodes_never_the_maximum_of_the
     dictated = {0: 9.0, 40: 5.0, 80: 3.0, 120: 4.0}  # the untrained policy's luck does not count
     calls: list[tuple[int, int, int, dict[str, Any]]] = []
 
-    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
+    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any, alive: Any) -> Measured:
         final = count == 6
         weights = {k: v.clone() for k, v in net.state_dict().items()}
         calls.append((env_steps, count, seed(0), weights))
@@ -318,6 +320,67 @@ def test_the_final_is_the_best_policy_on_fresh_episodes_never_the_maximum_of_the
     assert all(torch.equal(calls[-1][3][k], v) for k, v in calls[1][3].items())  # those weights, not the last ones
     assert any(not torch.equal(calls[-1][3][k], v) for k, v in calls[3][3].items())
     assert load(tmp_path).trials.iloc[0]["record"]["best"]["env_steps"] == 40
+
+
+def test_a_policy_is_untrained_until_its_first_gradient_step_however_far_it_has_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of 512 environments passed the whole grid before anything was learned, and luck was the best policy."""
+    dictated = {0: 1.0, 40: 9.0, 80: 3.0, 120: 4.0}
+    learned = {0: 0, 40: 0, 80: 5, 120: 9}
+    loop = Loop(tiny(tmp_path, "vdn"), lambda p: None)
+
+    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any, alive: Any) -> Measured:
+        return {"return": [dictated[env_steps]] * count, "length": [2.0] * count, "optimal": [0.0] * count}
+
+    monkeypatch.setattr(evaluate, "run", scripted)
+    for point, updates in learned.items():
+        loop.learner.updates = updates
+        loop._evaluate(point)
+    loop.close()
+    assert loop.best == {"score": 4.0, "return": 4.0, "env_steps": 120, "updates": 9}
+
+
+@pytest.mark.parametrize("phase", ["training", "evaluating", "final"])
+def test_there_is_a_sign_of_life_at_every_step_of_a_long_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """Ten minutes of final episodes said nothing, and the runner stopped the trial as hung, each time it was begun."""
+    now = [0.0]
+    monkeypatch.setattr(record.time, "monotonic", lambda: now[0])
+    told: list[tuple[float, str]] = []
+    loop = Loop(tiny(tmp_path, "vdn"), lambda p: told.append((now[0], p.phase)))
+    whole = loop.algorithm.act
+
+    def slow(*args: Any) -> Any:
+        now[0] += 30.0
+        return whole(*args)
+
+    monkeypatch.setattr(type(loop.algorithm), "act", lambda self, *args: slow(*args))
+    loop.run(lambda: False)
+    loop.close()
+    moments = [t for t, _ in told]
+    assert max(b - a for a, b in itertools.pairwise(moments)) <= 60.0
+    assert sum(p == phase for _, p in told) > 2
+
+
+def test_a_replay_that_can_never_fit_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """epymarl#51: StarCraft II tells its sizes only once it runs, so that no plan can refuse it."""
+    monkeypatch.setattr(replay, "room", lambda device: 1_000)
+    with pytest.raises(UserError, match=r"a replay of .* takes up to .* cpu has 0.0 GiB; try buffer_episodes=\d+"):
+        Loop(tiny(tmp_path, "vdn", "discrete"), lambda p: None)
+
+
+def test_environments_of_a_continued_trial_have_counted_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from suites.matrix.env import MatrixEnv
+
+    monkeypatch.setattr(MatrixEnv, "record", lambda self: {"restarts": 1}, raising=False)
+    trial = tiny(tmp_path, "vdn")
+    assert run(trial, lambda p: None, stop_after(2)) == "interrupted"
+    kept = json.loads((finish(trial) / "trial.json").read_text())
+    assert kept["environment"] == kept["evaluation_environment"] == {"restarts": 2}
 
 
 def test_training_evaluation_and_final_environments_are_never_seeded_alike(
@@ -424,7 +487,7 @@ def test_an_evaluation_that_is_not_finite_ends_the_trial_with_a_reason(
 ) -> None:
     """Found elsewhere: no best policy was kept, and the final evaluation failed to find its file."""
 
-    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any) -> dict[str, list[float]]:
+    def scripted(env: Any, algorithm: Any, net: Any, env_steps: int, count: int, seed: Any, alive: Any) -> Measured:
         score = [1.0] * count if env_steps < at else [1.0, value, value, *[1.0] * (count - 3)]
         return {"return": score, "length": [2.0] * count, "optimal": [0.0] * count}
 
@@ -432,8 +495,8 @@ def test_an_evaluation_that_is_not_finite_ends_the_trial_with_a_reason(
     reason, folder, kept = failed(tiny(tmp_path, "vdn"))
     assert reason == f"vdn: return is {word} in 2 of 4 evaluation episodes at env step {at}"
     assert points(folder / "evaluations.csv") == [p for p in (0, 40, 80, 120) if p <= at]
-    first = {"score": 1.0, "return": 1.0, "env_steps": 0 if at == 40 else 40}
-    assert kept["best"] == (None if at == 0 else first)
+    where = {"env_steps": 0, "updates": 0} if at == 40 else {"env_steps": 40, "updates": 8}
+    assert kept["best"] == (None if at == 0 else {"score": 1.0, "return": 1.0, **where})
 
 
 def test_a_reward_that_is_not_finite_is_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_trials_of_variants_have_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_advice_on_memory_can_be_typed(fake_marl: ModuleType, tmp_path: Path) -> None:
     request = ["suite=toy", "tasks=one", "algorithms=fake@mixer=product", f"results={tmp_path}"]
-    request += ["fake.batch_episodes=1", "max_memory=1KB"]
+    request += ["fake.batch_episodes=1", "max_memory=100KB"]
     with pytest.raises(UserError, match=r"try fake\.buffer_episodes=") as error:
         make(parse(request))
     advice = str(error.value).split("try ")[1].split(",")[0]
