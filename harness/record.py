@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import torch
 
+from harness import registry, variant
 from harness.algorithm import Algorithm
 from harness.learner import Learner
 from harness.provenance import provenance
@@ -38,6 +39,10 @@ def identity(trial: Trial, algorithm: Algorithm, task: Task, learner: Learner) -
         "metric": task.metric, "bounds": list(task.bounds), "references": dict(task.references),
         "device": trial.device, "num_envs": algorithm.num_envs,
         "parameters": {name: sum(p.numel() for p in child.parameters()) for name, child in learner.net.items()},
+        "source": {
+            "algorithm": registry.source(registry.ALGORITHMS, variant.base(trial.algorithm)),
+            "suite": registry.source(registry.SUITES, trial.suite),
+        },
         "reason": None, "traceback": None, "status": "running", **provenance(trial.device),
     }  # fmt: skip
 

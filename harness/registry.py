@@ -11,8 +11,12 @@ A method is registered by its package's metadata, a suite likewise::
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import inspect
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, unknown
@@ -59,3 +63,13 @@ def algorithm(name: str) -> Any:
 def suite(name: str) -> Any:
     """The class of a suite. Raises ``UserError`` with the nearest name when there is none."""
     return _load(SUITES, "suite", name)
+
+
+def source(group: str, name: str) -> dict[str, str]:
+    """Where a registered name comes from: ``package`` and ``version`` of its distribution, ``sha256`` of the file that
+    its class is written in (which may import from others)."""
+    entry = _entries(group)[name]
+    found = {} if entry.dist is None else {"package": entry.dist.name, "version": entry.dist.version}
+    with contextlib.suppress(ImportError, AttributeError, TypeError, OSError):  # no file: made in a notebook
+        found["sha256"] = hashlib.sha256(Path(inspect.getfile(entry.load())).read_bytes()).hexdigest()
+    return found

@@ -336,7 +336,28 @@ def versions(scores: Scores) -> list[Notice]:
         if len(found) > 1:
             short = [f[:10] if what == "commit" else f for f in found]
             notices.append(Notice("warning", what, f"Trials ran on different {words}: {names(short)}."))
-    return notices + machines(scores)
+    changed = [r for r in scores.all_runs() if r.record.get("dirty")]
+    if changed:
+        count = f"{len(changed)} of {sum(1 for _ in scores.all_runs())} trials"
+        text = f"{count} ran with changes to the harness that no commit holds: nobody else can run them again."
+        notices.append(Notice("warning", "dirty", text))
+    return notices + sources(scores) + machines(scores)
+
+
+def sources(scores: Scores) -> list[Notice]:
+    """Methods and suites whose own file, or package, is not the same for all trials of a cell."""
+    found: dict[str, set[str]] = {}
+    for (algorithm, task), runs in scores.runs.items():
+        for what, name in (("algorithm", algorithm), ("suite", task.partition("/")[0])):
+            every = [(r.record.get("source") or {}).get(what) for r in runs]
+            if len({repr(sorted(s.items())) for s in every if s}) > 1:
+                found.setdefault(name, set()).update(
+                    f"{s.get('package')} {s.get('version')}, file {str(s.get('sha256'))[:10]}" for s in every if s
+                )
+    return [
+        Notice("warning", "source", f"Trials of {name} ran different source: {names(sorted(versions))}.")
+        for name, versions in sorted(found.items())
+    ]
 
 
 def machines(scores: Scores) -> list[Notice]:

@@ -292,6 +292,19 @@ def test_versions_commits_and_devices_are_named(write: Write) -> None:
     assert "cpu and cuda" in said(scores, "device")
 
 
+def test_a_method_whose_file_was_edited_between_seeds_is_named(write: Write) -> None:
+    path = write()
+    same = {"algorithm": {"package": "mine", "version": "1", "sha256": "a" * 64}, "suite": {"sha256": "c" * 64}}
+    change(path / "smac/3m/qmix", source=same)
+    assert said(guarded(path), "source") == ""
+    edited = same | {"algorithm": same["algorithm"] | {"sha256": "b" * 64}}
+    change(path / "smac/3m/qmix/seed_0", source=edited, dirty=True)
+    assert said(guarded(path), "source") == (
+        "Trials of qmix ran different source: mine 1, file aaaaaaaaaa and mine 1, file bbbbbbbbbb."
+    )
+    assert said(guarded(path), "dirty").startswith("1 of 10 trials ran with changes")
+
+
 def test_unfinished_trials_are_named_with_their_reason(write: Write) -> None:
     path = write()
     change(path / "smac/3m/qmix/seed_0", status="failed", reason="reset timed out")

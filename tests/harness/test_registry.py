@@ -1,4 +1,6 @@
+import hashlib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -79,3 +81,16 @@ def test_the_same_entry_seen_twice_is_one(entries: Any) -> None:
 
 def test_unknown_is_one_line() -> None:
     assert "\n" not in str(unknown("task of smac", "3mm", ["3m", "2s3z"]))
+
+
+def test_the_source_of_a_name_is_its_package_and_the_file_of_its_class() -> None:
+    found = registry.source(registry.ALGORITHMS, "qmix")
+    import algorithms.qmix
+
+    assert found["sha256"] == hashlib.sha256(Path(algorithms.qmix.__file__).read_bytes()).hexdigest()
+    assert {"package", "version"} <= set(found)
+
+
+def test_the_source_of_what_has_no_file_is_what_is_known(entries: Any) -> None:
+    entries(method("works", "builtins:dict"))
+    assert "sha256" not in registry.source(registry.ALGORITHMS, "works")
