@@ -50,7 +50,7 @@ def write(root: Path, trials: int, points: int, episodes: int) -> None:
 
 
 def _episodes(folder: TrialFolder, table: str, env_steps: int, won: Any) -> None:
-    rows = [(env_steps, k, 20.0 * w, 30, int(w)) for k, w in enumerate(won)]
+    rows = [(env_steps, k, 20.0 * int(w), 30, int(w)) for k, w in enumerate(won)]
     folder.append(table, ("env_steps", "episode", "return", "length", "won"), rows)
 
 

@@ -207,8 +207,9 @@ def _digests(table: pd.DataFrame) -> dict[str, str]:
     """Trial -> a digest of its rows: everything that was measured of every episode."""
     if table.empty:
         return {}
-    numbers = table.drop(columns="trial").astype(float)
-    rows = pd.util.hash_pandas_object(numbers[sorted(map(str, numbers))], index=False)
+    columns = {str(c): table[c] for c in table if c != "trial"}
+    alike = {c: x.astype(float) if pd.api.types.is_numeric_dtype(x) else x.astype(str) for c, x in columns.items()}
+    rows = pd.util.hash_pandas_object(pd.DataFrame(dict(sorted(alike.items()))), index=False)
     sums = rows.groupby(table["trial"], sort=False, observed=True).sum()
     return {str(trial): f"{int(x):x}" for trial, x in sums.items()}
 

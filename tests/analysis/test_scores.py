@@ -116,3 +116,12 @@ def test_tasks_stand_in_natural_order(synthetic: ModuleType, tmp_path: Path) -> 
         synthetic.Made(tmp_path, **{**SMALL, "seeds": (0,)}, tasks=("p_100", "10m", "3m", "p_25", "MMM2", "25m"))
     )
     assert [t.name for t in from_results([load(path)]).tasks] == ["3m", "10m", "25m", "MMM2", "p_25", "p_100"]
+
+
+def test_a_column_of_words_is_no_reason_to_fail(synthetic: ModuleType, tmp_path: Path) -> None:
+    """Results of other systems may hold any column."""
+    path = synthetic.write(synthetic.Made(tmp_path, methods={"qmix": (0.9, 0.3)}, seeds=(0, 1), points=3))
+    for file in path.rglob("evaluations.csv"):
+        pd.read_csv(file).assign(map="a forest").to_csv(file, index=False)
+    one, two = from_results([load(path)]).cell("qmix", from_results([load(path)]).tasks[0])
+    assert one.measured != two.measured != ""
