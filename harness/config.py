@@ -145,6 +145,9 @@ def parse(arguments: Iterable[str]) -> Experiment:
     values = {k: v for k, v in given.items() if k not in overrides}
     _known(values, suite_fields, suite_class)
 
+    for key in ("tasks", "algorithms"):
+        if values.get(key, "").strip() and not values[key].strip(" ,"):
+            raise UserError(f"{key}={values[key]}: none in it")
     choice, options = _typed(Choice, values), _typed(Options, values)
     choice = dataclasses.replace(choice, algorithms=tuple(variant.read(label).label for label in choice.algorithms))
     suite = build(suite_class, to_json(suite_class, _given(suite_class, values)), choice.suite)
@@ -298,10 +301,11 @@ def method(
     """
     found = variant.read(label)
     cls, name = found.cls, found.name
-    fields, values = fields_of(cls), {}
+    fields = fields_of(cls)
+    values: dict[str, Any] = {}
     kind, *places = variant.taken_by_default(suite, action)
     for layer in (kind, *(found.presets or places)):
-        values.update(cls.presets.get(layer, {}))
+        values.update(variant.presets_of(cls).get(layer, {}))
     values = to_json(cls, values) if all(k in fields for k in values) else dict(values)
     texts = overrides or {}
     for key in dict.fromkeys((name, found.label)):

@@ -192,15 +192,9 @@ def status(folder: TrialFolder, locked: bool = False) -> str:
         return "running"
     if record is None or "status" not in record:
         return "new"
-    if record["status"] == "complete" and not _whole(folder, record.get("bytes") or {}):
+    if record["status"] == "complete" and folder.changed(record.get("bytes") or {}):
         return "damaged"
     return "interrupted" if record["status"] in ("running", "pending") else str(record["status"])
-
-
-def _whole(folder: TrialFolder, sizes: Mapping[str, int]) -> bool:
-    """Every table of a complete trial is as long as when it was completed; diagnostics are added afterwards."""
-    now = folder.positions()
-    return all(now.get(table) == size for table, size in sizes.items() if table != "cdm.csv")
 
 
 def _seconds(trial: Trial, records: Iterable[Mapping[str, Any] | None]) -> float | None:

@@ -41,8 +41,9 @@ def _load(group: str, what: str, name: str) -> Any:
         raise unknown(what, name, entries)
     try:
         return entries[name].load()
-    except (ImportError, AttributeError) as error:  # the latter: the module has no such class
-        raise UserError(f"{what} {name!r} ({entries[name].value}) cannot be imported: {error}") from error
+    except Exception as error:  # whatever somebody's module does when it is imported
+        why = f"{type(error).__name__}: {error}" if not isinstance(error, ImportError | AttributeError) else error
+        raise UserError(f"{what} {name!r} ({entries[name].value}) cannot be imported: {why}") from error
 
 
 def algorithms() -> tuple[str, ...]:

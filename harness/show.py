@@ -72,17 +72,17 @@ def _algorithm_page(label: str) -> RenderableType:
     found = variant.read(label)
     cls, name = found.cls, found.name
     parts: list[RenderableType] = [Text(inspect.cleandoc(cls.__doc__ or name), style="bold"), Text("")]
-    marked = {field for preset in found.presets for field in cls.presets[preset]} | set(found.settings)
+    marked = {field for preset in found.presets for field in variant.presets_of(cls)[preset]} | set(found.settings)
     parts.append(_settings(cls, method(label), marked))
     parts += [Text(""), _facts({"actions": ", ".join(sorted(cls.actions)), "data": cls.data, "source": _source(cls)})]
-    if cls.presets:
+    if variant.presets_of(cls):
         table = _table("preset", "sets")
-        for key, values in cls.presets.items():
+        for key, values in variant.presets_of(cls).items():
             table.add_row(f"{name}@{key}", written(values))
         parts += [Text(""), table]
         kinds = ("discrete", "continuous")
         default = {n for suite in registry.suites() for kind in kinds for n in variant.taken_by_default(suite, kind)}
-        if taken := [k for k in cls.presets if k in default]:
+        if taken := [k for k in variant.presets_of(cls) if k in default]:
             line = f"Taken by default for the kind of actions, the suite or both of that name: {', '.join(taken)}."
             parts.append(Text(line, style="dim"))
     return Group(*parts)

@@ -124,6 +124,12 @@ class TrialFolder:
         """Bytes in each table now; a checkpoint keeps them."""
         return {t: (self.path / t).stat().st_size if (self.path / t).exists() else 0 for t in TABLES}
 
+    def changed(self, sizes: Mapping[str, int]) -> str | None:
+        """The first table that is not as long as when the trial was completed, ``sizes`` in bytes then; diagnostics are
+        added afterwards."""
+        now = self.positions()
+        return next((t for t, size in sizes.items() if t != "cdm.csv" and now.get(t) != size), None)
+
     def rewind(self, positions: Mapping[str, int]) -> None:
         """Cut every table back to where it stood at a checkpoint, so that continuing repeats no row."""
         for table in TABLES:
@@ -229,6 +235,9 @@ def load(path: Path | str) -> Results:
             damaged.append((str(folder.path), str(error)))
             continue
         if record is None:
+            continue
+        if record.get("status") == "complete" and (changed := folder.changed(record.get("bytes") or {})):
+            damaged.append((str(folder.path), f"{folder.path}: complete, but {changed} is not as it was written"))
             continue
         place = Path(os.path.normpath(folder.path.absolute() / "../../../.."))  # the experiment, four levels up
         if place not in declared:

@@ -33,6 +33,12 @@ class Variant:
     """As typed, in one order: presets as given, then settings in the order of the method's fields."""
 
 
+def presets_of(cls: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The presets of a method's class; a method needs none."""
+    found: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
+    return found
+
+
 def taken_by_default(suite: str, action: str) -> tuple[str, ...]:
     """Names of the presets that a suite takes for a kind of actions, the later over the earlier."""
     return action, suite, f"{suite}-{action}"
@@ -57,7 +63,7 @@ def read(label: str) -> Variant:
         )
     presets = [p for p in parts if "=" not in p]
     for preset in presets:
-        if preset not in cls.presets:
+        if preset not in presets_of(cls):
             raise _no_preset(name, preset, cls)
         if presets.count(preset) > 1:
             raise UserError(f"{label}: preset {preset} is given twice")
@@ -95,8 +101,8 @@ def _no_preset(name: str, preset: str, cls: Any) -> UserError:
     """A part that is no preset; where it is a field, its value was forgotten."""
     if preset in fields_of(cls):
         return UserError(f"{name}@{preset}: {preset} is a field, say its value: {name}@{preset}=...")
-    return unknown(f"preset of {name}", preset, cls.presets)
+    return unknown(f"preset of {name}", preset, presets_of(cls))
 
 
 def _example(cls: Any) -> str:
-    return next(iter(cls.presets), "") or f"{next(iter(fields_of(cls)))}=..."
+    return next(iter(presets_of(cls)), "") or f"{next(iter(fields_of(cls)))}=..."

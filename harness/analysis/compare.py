@@ -112,6 +112,11 @@ class Pair:
         return "above" if self.difference.value > 0 else "below"
 
     @property
+    def no_spread(self) -> bool:
+        """Neither method's seeds differ: what more seeds would do is not a matter of power."""
+        return self.p is not None and self.welch_p is None
+
+    @property
     def more_seeds(self) -> int | None:
         """Seeds a method beyond those there are, at 80% power; None where it cannot be said."""
         return None if self.seeds_needed is None else max(1, self.seeds_needed - min(self.seeds))

@@ -155,8 +155,9 @@ class Reached(NamedTuple):
 
 
 def first_reach(run: Run, level: float, axis: Axis = "env_steps") -> float:
-    """Where on ``axis`` the first evaluation at or above ``level`` stands; infinity where there is none."""
-    where = np.flatnonzero(run.values >= level - 1e-12)
+    """Where on ``axis`` the first evaluation at or above ``level`` stands, the untrained policy's at step 0 left out;
+    infinity where there is none."""
+    where = np.flatnonzero((run.values >= level - 1e-12) & (run.steps > 0))
     x = axis_of(run, axis)
     return float(x[where[0]]) if len(where) and x is not None else float("inf")
 

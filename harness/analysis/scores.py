@@ -295,12 +295,12 @@ def from_results(
                 continue
             if not _wanted(record["algorithm"], algorithms):
                 continue
-            info = task_info(record)
-            _same_task(infos.setdefault(info.key, info), info)
             if record.get("status") != "complete":
                 unfinished.append(record)
-                if not partial:
+                if not partial or record.get("bounds") is None:  # it had not come as far as its task
                     continue
+            info = task_info(record)
+            _same_task(infos.setdefault(info.key, info), info)
             run, found = tables.run(str(trial), record, info)
             notices += found
             runs.setdefault((run.algorithm, info.key), []).append(run)

@@ -135,7 +135,7 @@ def pairs(study: Study) -> Table | None:
     for p in study.pairs:
         form = _form(p.task)
         verdict = {"above": f"{p.a} above", "below": f"{p.b} above"}.get(p.verdict, p.verdict)
-        more = "" if p.verdict in ("above", "below") else "no" if p.more_seeds is None else f"{p.more_seeds} more"
+        more = "" if p.verdict in ("above", "below") else "–" if p.more_seeds is None else f"{p.more_seeds} more"
         texts = [
             p.task.name, p.a, p.b, words.estimate(p.difference, form),
             words.estimate(p.improvement, lambda x: words.value(x, 2)),
@@ -156,8 +156,8 @@ def pairs(study: Study) -> Table | None:
         "A − B of the means with 95% intervals; P(A > B) with Newcombe's interval; p values adjusted by Holm "
         "over these "
         f"{len(rows)} comparisons; Hedges' g; Cliff's δ. Verdict at 5% of the adjusted Welch test (Mann-Whitney where "
-        "neither has a spread). More seeds: what each method would need beyond its own to show the observed difference "
-        "with 80% power (“no”: cannot be said, or over 1,000)."
+        "neither has a spread). Seeds missing: what each method would need beyond its own to show the observed "
+        "difference with 80% power (“–”: cannot be said, or over 1,000)."
     )
     columns = ("Task", "A", "B", "A − B", "P(A > B)", "Welch p", "Mann-Whitney p", "g", "δ", "Verdict", "Seeds missing")
     return Table("pairs", "Pairwise comparisons", caption, columns, tuple(rows), pd.DataFrame(data), labels=3)

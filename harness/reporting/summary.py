@@ -116,6 +116,8 @@ def _open_text(pairs: list[Pair]) -> str:
 def _missing(pair: Pair) -> str:
     if pair.difference.value == 0:
         return "equal means"
+    if pair.no_spread:
+        return "neither has a spread: a few more seeds will tell"
     if pair.more_seeds is None:
         return "over 1,000 seeds each needed"
     return f"about {words.plural(pair.more_seeds, 'more seed')} each needed"

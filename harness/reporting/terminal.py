@@ -60,5 +60,7 @@ def _verdict(pair: Pair) -> str:
     if pair.verdict in ("above", "below"):
         return f"{pair.a if pair.verdict == 'above' else pair.b} is above"
     if pair.verdict == "undecided" and pair.difference.value != 0:
+        if pair.no_spread:
+            return "undecided (no spread: a few more seeds)"
         return f"undecided ({'over 1,000' if pair.more_seeds is None else f'{pair.more_seeds} more'} seeds needed)"
     return pair.verdict

@@ -125,3 +125,30 @@ def test_a_column_of_words_is_no_reason_to_fail(synthetic: ModuleType, tmp_path:
         pd.read_csv(file).assign(map="a forest").to_csv(file, index=False)
     one, two = from_results([load(path)]).cell("qmix", from_results([load(path)]).tasks[0])
     assert one.measured != two.measured != ""
+
+
+def test_a_trial_that_failed_before_it_knew_its_task_is_no_reason_to_refuse_the_others(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    path = synthetic.write(synthetic.Made(tmp_path, **SMALL))
+    folder = TrialFolder(path / "smac/3m/broken/seed_0")
+    folder.path.mkdir(parents=True)
+    folder.update(experiment="made", suite="smac", task="3m", algorithm="broken", seed=0, status="failed", reason="oh")
+    for partial in (False, True):
+        scores = from_results([load(path)], partial=partial)
+        assert scores.algorithms == ("qmix", "vdn")
+        assert [r["algorithm"] for r in scores.unfinished] == ["broken"]
+
+
+def test_a_complete_trial_whose_tables_were_changed_is_named_and_left_out(
+    synthetic: ModuleType, tmp_path: Path
+) -> None:
+    path = synthetic.write(synthetic.Made(tmp_path, **SMALL))
+    folder = TrialFolder(path / "smac/3m/qmix/seed_0")
+    folder.update(bytes=folder.positions())
+    assert len(from_results([load(path)]).runs["qmix", "smac/3m"]) == 3
+    with open(folder.path / "final.csv", "a") as file:
+        file.write("40000,500,99,1,1\n")
+    found = load(path)
+    assert "final.csv is not as it was written" in found.damaged[0][1]
+    assert len(from_results([found]).runs["qmix", "smac/3m"]) == 2

@@ -83,6 +83,7 @@ def test_wrong_seeds_are_refused(text: str, message: str) -> None:
     ("argument", "message"),
     [
         ("tsaks=one", "unknown key 'tsaks'; did you mean 'tasks'?"),
+        ("tasks=,", "tasks=,: none in it"),
         ("env_step=5", "unknown key 'env_step'; did you mean 'env_steps'?"),
         ("phisics=exact", "unknown key 'phisics'; did you mean 'physics'?"),
         ("lr=1e-3", "unknown key 'lr'; did you mean 'fake.lr'?"),
