@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Group(click.Group):
-    """Turns a ``UserError`` into one line on stderr and exit code 2."""
+    """Turns a ``UserError``, and a place that cannot be read or written, into one line on stderr and exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """The command's work."""
@@ -30,6 +30,11 @@ class Group(click.Group):
             return super().invoke(ctx)
         except UserError as error:
             click.echo(f"harness: {error}", err=True)
+            ctx.exit(2)
+        except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
+            if error.filename is None:
+                raise
+            click.echo(f"harness: {error.filename}: {error.strerror}", err=True)
             ctx.exit(2)
 
 

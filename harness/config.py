@@ -322,7 +322,8 @@ def method(
 def _methods(
     choice: Choice, suite: Any, tasks: Sequence[Task], overrides: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[tuple[str, str], Any], list[str]]:
-    """(task, label) -> method, and a line for each default method that had to be left out."""
+    """(task, label) -> method, and a line for each default task or default method that was left out; what was asked
+    for and cannot be is refused."""
     labels, notes = choice.algorithms, []
     _distinct("algorithms", labels)
     if not labels:
@@ -336,7 +337,7 @@ def _methods(
     for label in labels:
         cls, name = registry.algorithm(variant.base(label)), variant.base(label)
         cannot = [t for t in tasks if t.action not in cls.actions]
-        if cannot and choice.algorithms:
+        if cannot and choice.algorithms and (choice.tasks or len(cannot) == len(tasks)):
             plays = " and ".join(sorted(cls.actions))
             raise UserError(
                 f"{name} plays {plays} actions; {cannot[0].name} of {choice.suite} has {cannot[0].action} ones"

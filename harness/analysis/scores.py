@@ -286,11 +286,14 @@ def from_results(
     infos: dict[str, TaskInfo] = {}
     notices: list[Notice] = []
     unfinished: list[Mapping[str, Any]] = []
+    there: dict[str, set[str]] = {"task": set(), "algorithm": set()}
     for part in results:
         tables = _Tables(part)
         damaged = (f"Could not be read and is left out: {why}." for _, why in part.damaged)
         notices += [Notice("warning", "damaged", text) for text in damaged]
         for trial, record in zip(part.trials["trial"], part.trials["record"]):
+            there["task"].add(str(record["task"]))
+            there["algorithm"].add(str(record["algorithm"]))
             if not (_wanted(record["suite"], suites) and _wanted(record["task"], tasks)):
                 continue
             if not _wanted(record["algorithm"], algorithms):
@@ -304,11 +307,11 @@ def from_results(
             run, found = tables.run(str(trial), record, info)
             notices += found
             runs.setdefault((run.algorithm, info.key), []).append(run)
-    _check_names("task", tasks, {i.name for i in infos.values()})
+    _check_names("task", tasks, there["task"])
+    _check_names("algorithm", algorithms, there["algorithm"])
     if not runs:
         raise UserError(_nothing(unfinished))
     names = sorted({a for a, _ in runs})
-    _check_names("algorithm", algorithms, names)
     with_runs = {t for _, t in runs}
     return Scores(
         tasks=tuple(infos[k] for k in sorted(infos, key=_natural) if k in with_runs),

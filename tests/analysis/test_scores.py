@@ -152,3 +152,11 @@ def test_a_complete_trial_whose_tables_were_changed_is_named_and_left_out(
     found = load(path)
     assert "final.csv is not as it was written" in found.damaged[0][1]
     assert len(from_results([found]).runs["qmix", "smac/3m"]) == 2
+
+
+def test_an_unknown_name_is_answered_with_those_that_are_there(synthetic: ModuleType, tmp_path: Path) -> None:
+    path = synthetic.write(synthetic.Made(tmp_path, **SMALL))
+    with pytest.raises(UserError, match="unknown task 'foo'; known: 3m"):
+        from_results([load(path)], tasks=["foo"])
+    with pytest.raises(UserError, match="unknown algorithm 'foo'; known: qmix, vdn"):
+        from_results([load(path)], algorithms=["foo"])

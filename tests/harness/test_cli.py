@@ -302,3 +302,10 @@ def test_two_runs_at_once_share_the_work(start: Callable[..., subprocess.Popen[s
     assert min(begun) >= 1
     visits = list((tmp_path / "results").rglob("visits"))
     assert [len(v.read_text().split()) for v in visits] == [1] * 4
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null"])
+def test_a_place_that_cannot_be_written_is_told_in_one_line(harness: Callable[..., Result], place: str) -> None:
+    found = harness("run", "suite=toy", "tasks=one", "algorithms=fake", "seeds=1", f"results={place}")
+    assert found.exit_code == 2
+    assert found.output.splitlines()[-1].startswith(f"harness: {place}")

@@ -175,3 +175,13 @@ def test_trials_hold_every_setting_as_json_seed_by_seed() -> None:
     assert settings["algorithm"]["layers"] == [1, 2]
     assert settings["budget"]["env_steps"] == 1000
     assert trial.results == "elsewhere"
+
+
+def test_a_default_task_that_a_chosen_method_cannot_play_is_left_out_and_said() -> None:
+    found = parse(["suite=matrix", "algorithms=qmix", "seeds=1"])
+    assert "continuous" not in {t for t, _ in found.methods}
+    assert "left out: qmix on continuous (continuous actions)" in found.notes
+    with pytest.raises(UserError, match="qmix plays discrete actions; continuous of matrix has continuous ones"):
+        parse(["suite=matrix", "algorithms=qmix", "seeds=1", "tasks=climbing,continuous"])
+    with pytest.raises(UserError, match="qmix plays discrete actions; 3a of predator_prey"):
+        parse(["suite=predator_prey", "algorithms=qmix"])
