@@ -72,12 +72,12 @@ BLOCK = 8192
 cache. 100 million activations took 206 ms at once and 91 to 98 in blocks of 1,500 to 24,000 (docs/performance.md)."""
 
 
-def blocks(action: Tensor, rows: int) -> list[slice]:
-    """Parts of the first dimension of ``action`` with about ``BLOCK`` actions each, of which one entry holds ``rows``;
+def blocks(action: Tensor, each: int) -> list[slice]:
+    """Parts of the first dimension of ``action`` with about ``BLOCK`` actions each, of which one entry holds ``each``;
     all of it on a GPU, where large kernels are the fast ones."""
     count = len(action)
-    size = max(BLOCK // max(rows, 1), 1) if action.device.type == "cpu" else count
-    return [slice(start, start + size) for start in range(0, count, max(size, 1))]
+    size = max(BLOCK // each, 1) if action.device.type == "cpu" else count
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def encode(critic: nn.Module, batch: Batch) -> Tensor:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from harness.analysis.bootstrap import ENOUGH_SEEDS, MIN_SEEDS
-from harness.analysis.scores import Notice, Run, Scores
+from harness.analysis.scores import Notice, Run, Scores, TaskInfo
 from harness.errors import UserError
 
 Cells = dict[tuple[str, str], tuple[Run, ...]]
@@ -97,14 +97,20 @@ def engines(scores: Scores, engine: str | None, split: bool) -> Scores:
             raise UserError(
                 f"{task.key}: mixed engines, never pooled: {counts}; choose one with --engine, or --split them"
             )
-        for e in sorted({r.engine for r in runs}):
-            part = replace(task, name=f"{task.name} [{e}]")
-            tasks.append(part)
-            for (a, t), cell in list(cells.items()):
-                if t == task.key:
-                    cells[a, part.key] = tuple(replace(r, task=part.key) for r in cell if r.engine == e)
-        cells = {k: v for k, v in cells.items() if k[1] != task.key}
+        tasks += _apart(cells, task, lambda run: run.engine)
     return _rebuild(replace(scores, tasks=tuple(tasks)), cells)
+
+
+def _apart(cells: Cells, task: TaskInfo, label: Callable[[Run], str]) -> list[TaskInfo]:
+    """Move the runs of ``task`` in ``cells`` to tasks of their own, one for each ``label``; those tasks, in order."""
+    parts: dict[str, TaskInfo] = {}
+    for a, t in list(cells):
+        if t == task.key:
+            for run in cells.pop((a, t)):
+                name = label(run)
+                part = parts.setdefault(name, replace(task, name=f"{task.name} [{name}]"))
+                cells[a, part.key] = (*cells.get((a, part.key), ()), replace(run, task=part.key))
+    return [parts[name] for name in sorted(parts)]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -152,16 +158,12 @@ def one_task(scores: Scores, split: bool) -> Scores:
         notices.append(
             Notice("warning", "settings", f"{task.key} was set in several ways ({'; '.join(words)}): shown apart.")
         )
-        for (a, t), cell in list(cells.items()):
-            if t == task.key:
-                del cells[a, t]
-                for run in cell:
-                    mine = task_settings(run)
-                    own = ", ".join(f"{k.rpartition('.')[2]}={mine.get(k)}" for k in found)
-                    part = replace(task, name=f"{task.name} [{own}]")
-                    if part not in tasks:
-                        tasks.append(part)
-                    cells[a, part.key] = (*cells.get((a, part.key), ()), replace(run, task=part.key))
+
+        def own(run: Run, keys: Sequence[str] = found) -> str:
+            mine = task_settings(run)
+            return ", ".join(f"{k.rpartition('.')[2]}={mine.get(k)}" for k in keys)
+
+        tasks += _apart(cells, task, own)
     return _rebuild(replace(scores, tasks=tuple(tasks)), cells, notices)
 
 
