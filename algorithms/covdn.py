@@ -13,7 +13,7 @@ from algorithms.parts.cem import RecurrentUtility
 from algorithms.parts.continuous import act_by_cem, encode_history, maximising
 from algorithms.parts.mixers import SumMixer
 from algorithms.parts.targets import lambda_return, masked_mean
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, NonNegative, Positive, Share, Targets
 from harness.types import Action, Batch, Continuous, Spec, Step
 
 
@@ -21,40 +21,45 @@ from harness.types import Action, Batch, Continuous, Spec, Step
 class COVDN:
     """COVDN (de Witt et al. 2020, arXiv 2003.06709v1): VDN for continuous actions, with CEM in place of the argmax."""
 
-    gamma: float = 0.85
+    gamma: Share = 0.85
     """Discount."""
-    td_lambda: float = 0.0
+    td_lambda: Share = 0.0
     """Lambda of the TD(lambda) target; 0 is one step."""
-    lr: float = 1e-2
+    lr: Positive = 1e-2
     """Learning rate of Adam."""
-    adam_eps: float = 1e-2
+    adam_eps: Positive = 1e-2
     """Adam's epsilon."""
-    clip: float = 0.5
+    clip: Positive = 0.5
     """Largest norm of the gradient."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the agents' GRU."""
-    samples: int = 64
+    samples: Count = 64
     """Actions that CEM draws an iteration."""
-    cem_elites: int = 6
+    cem_elites: Count = 6
     """Actions that its next Gaussian is fitted to."""
-    iterations: int = 2
+    iterations: Count = 2
     """Iterations of CEM."""
-    noise: float = 0.1
+    noise: NonNegative = 0.1
     """Standard deviation of the Gaussian noise on actions, in half-widths of the box."""
-    tau: float = 1e-3
+    tau: Share = 1e-3
     """Soft step of the target networks after every update."""
-    buffer_episodes: int = 5_000
+    buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""
-    batch_episodes: int = 32
+    batch_episodes: Count = 32
     """Episodes in a gradient update."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments in parallel."""
-    updates_per_collect: int = 1
+    updates_per_collect: Count = 1
     """Gradient updates after each round of ``num_envs`` episodes."""
 
     data: ClassVar[str] = "replay"
     actions: ClassVar[frozenset[str]] = frozenset({"continuous"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        """CEM's elites are some of its samples."""
+        if self.cem_elites > self.samples:
+            raise ValueError(f"cem_elites={self.cem_elites} are more than the samples={self.samples}")
 
     def networks(self, spec: Spec) -> nn.ModuleDict:
         assert isinstance(spec.action, Continuous)

@@ -21,7 +21,7 @@ from algorithms.parts.policies import (
     one_hot,
 )
 from algorithms.parts.targets import lambda_return, masked_mean
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, Natural, NonNegative, Positive, Share, Targets
 from harness.networks import last_actions
 from harness.types import Action, Batch, Spec, Step
 
@@ -33,49 +33,49 @@ class FACMAC:
     Actions of a critic are vectors: as they are when continuous, one-hot when discrete.
     """
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
     mixer: MixerKind = "monotonic"
     """How Q_tot is made of the Q_i: "monotonic", "unconstrained" (FACMAC-nonmonotonic) or "linear" (a sum)."""
-    td_lambda: float = 0.8
+    td_lambda: Share = 0.8
     """Lambda of the critic's TD(lambda) target."""
-    lr_actor: float = 2.5e-3
+    lr_actor: Positive = 2.5e-3
     """Learning rate of the actor (Adam)."""
-    lr_critic: float = 5e-4
+    lr_critic: Positive = 5e-4
     """Learning rate of critic and mixer (Adam)."""
-    adam_eps: float = 1e-8
+    adam_eps: Positive = 1e-8
     """Adam's epsilon."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of each gradient."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the actor's GRU."""
-    critic_hidden: int = 64
+    critic_hidden: Count = 64
     """Width of the critic's two hidden layers."""
-    embed: int = 32
+    embed: Count = 32
     """Width of the mixing network."""
-    hyper: int = 64
+    hyper: Count = 64
     """Hidden width of the hypernetworks."""
-    regulariser: float = 1e-3
+    regulariser: NonNegative = 1e-3
     """Weight of the mean square of the actor's outputs in its loss; not in the paper, near to the authors' code."""
-    epsilon_start: float = 0.5
+    epsilon_start: Share = 0.5
     """Share of uniform play in the behaviour policy at the first step (discrete actions)."""
-    epsilon_end: float = 0.05
+    epsilon_end: Share = 0.05
     """The same after ``epsilon_steps``."""
-    epsilon_steps: int = 50_000
+    epsilon_steps: Natural = 50_000
     """Environment steps over which it falls."""
-    noise: float = 0.1
+    noise: NonNegative = 0.1
     """Standard deviation of the Gaussian noise on actions, in half-widths of the box (continuous actions)."""
-    target_episodes: int = 200
+    target_episodes: Count = 200
     """Episodes between hard copies into the target networks, where ``tau`` is 0."""
-    tau: float = 0.0
+    tau: Share = 0.0
     """Soft step of the target networks after every update; 0 means hard copies."""
-    buffer_episodes: int = 5_000
+    buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""
-    batch_episodes: int = 32
+    batch_episodes: Count = 32
     """Episodes in a gradient update."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments in parallel."""
-    updates_per_collect: int = 1
+    updates_per_collect: Count = 1
     """Gradient updates after each round of ``num_envs`` episodes."""
 
     data: ClassVar[str] = "replay"

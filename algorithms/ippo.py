@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from algorithms.parts.policies import Actor, act_stochastic
 from algorithms.parts.ppo import clipped_objective, normalised
 from algorithms.parts.targets import acting, gae, masked_mean
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, NonNegative, Positive, Share, Targets
 from harness.networks import RecurrentAgent, last_actions
 from harness.types import Action, Batch, Spec, Step
 
@@ -23,27 +23,27 @@ from harness.types import Action, Batch, Spec, Step
 class IPPO:
     """IPPO (de Witt et al. 2020, arXiv 2011.09533): PPO with local critics. Equations: Schulman et al. 2017."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """Lambda of the generalised advantage estimates."""
-    lr: float = 3e-4
+    lr: Positive = 3e-4
     """Learning rate of Adam."""
     anneal: bool = True
     """Learning rate falls linearly to 0 over the budget."""
-    clip_ratio: float = 0.2
+    clip_ratio: Positive = 0.2
     """Half-width of the interval in which the ratio pays."""
-    entropy: float = 0.01
+    entropy: NonNegative = 0.01
     """Weight of the policy's entropy, c2 in eq. 9."""
-    epochs: int = 4
+    epochs: Count = 4
     """Passes over each round of episodes."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Parts that a pass is split into, by episodes."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of the gradient."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the actor's and the critic's GRU."""
-    num_envs: int = 32
+    num_envs: Count = 32
     """Environments in parallel; a round is one episode of each."""
 
     data: ClassVar[str] = "on_policy"

@@ -15,7 +15,7 @@ from algorithms.parts.critics import StateValue
 from algorithms.parts.policies import Actor, act_stochastic
 from algorithms.parts.ppo import clipped_objective, normalised
 from algorithms.parts.targets import acting, gae, masked_mean
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, NonNegative, Positive, Share, Targets
 from harness.networks import last_actions
 from harness.types import Action, Batch, Spec, Step
 
@@ -24,27 +24,27 @@ from harness.types import Action, Batch, Spec, Step
 class MAPPO:
     """MAPPO (Yu et al. 2022, arXiv 2103.01955): PPO with one critic V(s) and value normalisation."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """Lambda of the generalised advantage estimates."""
-    lr: float = 5e-4
+    lr: Positive = 5e-4
     """Learning rate of Adam."""
     anneal: bool = False
     """Learning rate falls linearly to 0 over the budget."""
-    clip_ratio: float = 0.2
+    clip_ratio: Positive = 0.2
     """Half-width of the interval in which the ratio pays."""
-    entropy: float = 0.01
+    entropy: NonNegative = 0.01
     """Weight of the policy's entropy."""
-    epochs: int = 10
+    epochs: Count = 10
     """Passes over each round of episodes."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Parts that a pass is split into, by episodes."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of the gradient."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the actor's and the critic's GRU."""
-    num_envs: int = 32
+    num_envs: Count = 32
     """Environments in parallel; a round is one episode of each."""
 
     data: ClassVar[str] = "on_policy"

@@ -16,7 +16,7 @@ from algorithms.parts.critics import ActionsIn, ActionsOut, blocks, encode
 from algorithms.parts.mixers import MixerKind, mixer
 from algorithms.parts.policies import Actor, act_stochastic, candidates, linear, unclipped
 from algorithms.parts.targets import acting, masked_mean, retrace
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, Natural, NonNegative, Positive, Share, Targets
 from harness.networks import last_actions
 from harness.types import Action, Batch, Spec, Step
 
@@ -25,58 +25,58 @@ from harness.types import Action, Batch, Spec, Step
 class MCEM:
     """MCEM-NCD (Wang, Deng, Ren 2025, arXiv 2511.18671): policies follow the elites of a decomposed critic."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
     mixer: MixerKind = "monotonic"
     """How Q_tot is made of the Q_i: "monotonic" (the paper), "linear" (a sum) or "unconstrained" (no |w|)."""
-    candidates: int = 10
+    candidates: Count = 10
     """M, joint actions drawn a step."""
-    rho: float = 0.1
+    rho: Share = 0.1
     """Share of the candidates that are elites: the top ceil(rho M)."""
-    elites: int = 0
+    elites: Natural = 0
     """Number of elites; 0 means that ``rho`` says it."""
-    entropy: float = 0.1
+    entropy: NonNegative = 0.1
     """alpha, the weight of the proposal's entropy, which is normalised by its own value."""
-    retrace_lambda: float = 1.0
+    retrace_lambda: Share = 1.0
     """lambda of the trace."""
-    trace_floor: float = 0.5
+    trace_floor: Share = 0.5
     """Least importance ratio in the trace; the paper's Retrace has 0, the authors' code 0.5."""
-    lr_actor: float = 1.5e-3
+    lr_actor: Positive = 1.5e-3
     """Learning rate of policy and proposal (Adam)."""
-    lr_critic: float = 5e-4
+    lr_critic: Positive = 5e-4
     """Learning rate of the critic and its mixer (Adam)."""
-    adam_eps: float = 1e-8
+    adam_eps: Positive = 1e-8
     """Adam's epsilon."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of each gradient."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the GRUs of policy and proposal."""
-    critic_hidden: int = 256
+    critic_hidden: Count = 256
     """Width of the critic's two hidden layers."""
-    embed: int = 32
+    embed: Count = 32
     """Width of the mixing network."""
-    hyper: int = 64
+    hyper: Count = 64
     """Hidden width of the hypernetworks."""
-    epsilon_start: float = 0.5
+    epsilon_start: Share = 0.5
     """Share of uniform play in the behaviour policy at the first step."""
-    epsilon_end: float = 0.0
+    epsilon_end: Share = 0.0
     """The same after ``epsilon_steps``."""
-    epsilon_steps: int = 100_000
+    epsilon_steps: Natural = 100_000
     """Environment steps over which it falls."""
-    noise: float = 0.0
+    noise: NonNegative = 0.0
     """Standard deviation of Gaussian noise added to the behaviour policy's own, in half-widths of the box (continuous
     actions)."""
-    target_episodes: int = 200
+    target_episodes: Count = 200
     """Episodes between hard copies into the target networks, where ``tau`` is 0."""
-    tau: float = 0.0
+    tau: Share = 0.0
     """Soft step of the target networks after every update; 0 means hard copies."""
-    buffer_episodes: int = 5_000
+    buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""
-    batch_episodes: int = 32
+    batch_episodes: Count = 32
     """Episodes in a gradient update."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments in parallel."""
-    updates_per_collect: int = 1
+    updates_per_collect: Count = 1
     """Gradient updates after each round of ``num_envs`` episodes."""
 
     data: ClassVar[str] = "replay"
@@ -104,6 +104,12 @@ class MCEM:
             "critic_hidden": 128, "tau": 1e-2, "num_envs": 8, "updates_per_collect": 8,
         },
     }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Elites are some of the candidates, and at least one."""
+        if not 1 <= self._elites() <= self.candidates:
+            asked = f"elites={self.elites}" if self.elites else f"rho={self.rho:g}"
+            raise ValueError(f"{asked} makes {self._elites()} elites of {self.candidates} candidates")
 
     def networks(self, spec: Spec) -> nn.ModuleDict:
         discrete = spec.action.kind == "discrete"
@@ -168,8 +174,7 @@ class MCEM:
         steps = _steps(batch)
         drawn = candidates(self._pi(net["proposal"], steps), self.candidates, rng)  # [B,T,M,N,(U)]
         q_tot = self._q_tot(net, steps, drawn)  # [B,T,M]
-        count = self.elites or math.ceil(self.rho * self.candidates - 1e-9)  # .07 * 100 is a little over 7
-        top, index = q_tot.topk(count, dim=-1)
+        top, index = q_tot.topk(self._elites(), dim=-1)
         index = index.reshape(index.shape + (1,) * (drawn.dim() - 3)).expand(-1, -1, -1, *drawn.shape[3:])
         gap = top.mean(-1) - q_tot.mean(-1)
         return dataclasses.replace(batch, extra={"elite": drawn.gather(2, index), "gap": gap})
@@ -194,6 +199,10 @@ class MCEM:
         return total, {"loss": loss, "entropy": entropy}
 
     # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _elites(self) -> int:
+        """K, elites among the candidates of a step."""
+        return self.elites or math.ceil(self.rho * self.candidates - 1e-9)  # .07 * 100 is a little over 7
 
     @staticmethod
     def _pi(actor: nn.Module, batch: Batch) -> Distribution:

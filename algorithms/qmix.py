@@ -14,7 +14,7 @@ from algorithms.parts.mixers import HyperMixer
 from algorithms.parts.policies import categorical, linear
 from algorithms.parts.targets import lambda_return, masked_mean
 from algorithms.parts.values import act_epsilon_greedy, all_utilities, candidate_utilities, chosen, double_q
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, Natural, Positive, Share, Targets
 from harness.networks import RecurrentAgent
 from harness.types import Action, Batch, Spec, Step
 
@@ -23,37 +23,37 @@ from harness.types import Action, Batch, Spec, Step
 class QMIX:
     """QMIX (Rashid et al. 2018, arXiv 1803.11485). Equation numbers are the paper's."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    td_lambda: float = 0.0
+    td_lambda: Share = 0.0
     """Lambda of the TD(lambda) target; 0 is the paper's one-step target (eq. 6)."""
-    lr: float = 5e-4
+    lr: Positive = 5e-4
     """Learning rate of Adam."""
     anneal: bool = False
     """Learning rate falls linearly to 0 over the budget."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of the gradient."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the agents' GRU."""
-    embed: int = 32
+    embed: Count = 32
     """Width of the mixing network."""
-    hyper: int = 64
+    hyper: Count = 64
     """Hidden width of the hypernetworks."""
-    epsilon_start: float = 1.0
+    epsilon_start: Share = 1.0
     """Exploration at the first step."""
-    epsilon_end: float = 0.05
+    epsilon_end: Share = 0.05
     """Exploration after ``epsilon_steps``."""
-    epsilon_steps: int = 50_000
+    epsilon_steps: Natural = 50_000
     """Environment steps over which epsilon falls."""
-    target_episodes: int = 200
+    target_episodes: Count = 200
     """Episodes between hard copies into the target networks."""
-    buffer_episodes: int = 5_000
+    buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""
-    batch_episodes: int = 32
+    batch_episodes: Count = 32
     """Episodes in a gradient update."""
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments in parallel."""
-    updates_per_collect: int = 8
+    updates_per_collect: Count = 8
     """Gradient updates after each round of ``num_envs`` episodes; the default is one an episode, as published."""
 
     data: ClassVar[str] = "replay"

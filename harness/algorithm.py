@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from harness.types import Action, Batch, Spec, Step
+
+Share = Annotated[float, Ge(0), Le(1)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+"""Types of hyperparameters: a value outside the range is refused by the field's name before anything starts."""
 
 Metrics = dict[str, Tensor]
 LossFunction = Callable[[nn.ModuleDict, nn.ModuleDict, Batch, torch.Generator], tuple[Tensor, Metrics]]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness import contract
 from harness.suite import EpisodeVoid, VecEnv
 from harness.types import Action, Batch, Step
 
@@ -111,13 +112,17 @@ def episodes(env: VecEnv, act: Act, seed: int, keep: bool = True) -> tuple[Episo
 
 
 def _episodes(env: VecEnv, act: Act, seed: int, keep: bool) -> tuple[Episodes, Batch | None]:
-    step = seen(env.reset(seed))
+    step = env.reset(seed)
+    contract.step(step, env.spec, env.num_envs)
+    step = seen(step)
     record = _Record(step, keep)
     running = torch.ones_like(step.terminated)
     left, played, memory = env.num_envs, 0, None
     for moment in range(env.spec.episode_limit):
         check(step, moment)
         action = act(step, memory, played)
+        if not moment:
+            contract.action(action, env.spec, env.num_envs)
         memory = action.memory
         step = seen(env.step(action.action))
         record.add(running, action, step)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import UserError, unknown
@@ -75,7 +75,7 @@ def expected(kind: Any) -> str:
     """What a value of type ``kind`` is, in words: "an integer", "one of auto, cpu, cuda"."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return expected(args[0]) + "".join(_limit(m) for m in args[1:])
+        return expected(args[0]) + " and".join(_limit(m) for m in args[1:])
     if origin is typing.Literal:
         return "one of " + ", ".join(map(plain, args))
     if origin in (typing.Union, types.UnionType):
@@ -88,6 +88,8 @@ def expected(kind: Any) -> str:
 def _limit(mark: Any) -> str:
     if isinstance(mark, Ge):
         return f" of at least {mark.ge}"
+    if isinstance(mark, Le):
+        return f" at most {mark.le}"
     return f" above {mark.gt}" if isinstance(mark, Gt) else ""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness import contract
 from harness.algorithm import Algorithm, Loss
 from harness.replay import split
 from harness.types import Batch
@@ -21,6 +22,7 @@ class Learner:
         self.net = net
         self.losses = algorithm.losses()
         self.rule = algorithm.targets()
+        contract.learning(net, self.losses, self.rule)
         self.target = nn.ModuleDict({name: copy.deepcopy(net[name]) for name in self.rule.networks})
         self.target.requires_grad_(False)
         self.parameters = [[p for name in loss.trains for p in net[name].parameters()] for loss in self.losses]

@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from harness import contract
 from harness.errors import UserError, unknown
 
 ALGORITHMS = "harness.algorithms"
@@ -57,13 +58,17 @@ def suites() -> tuple[str, ...]:
 
 
 def algorithm(name: str) -> Any:
-    """The class of a method. Raises ``UserError`` with the nearest name when there is none."""
-    return _load(ALGORITHMS, "algorithm", name)
+    """The class of a method. Raises ``UserError`` with the nearest name when there is none, or why it is no method."""
+    cls = _load(ALGORITHMS, "algorithm", name)
+    contract.algorithm(cls, name)
+    return cls
 
 
 def suite(name: str) -> Any:
-    """The class of a suite. Raises ``UserError`` with the nearest name when there is none."""
-    return _load(SUITES, "suite", name)
+    """The class of a suite. Raises ``UserError`` with the nearest name when there is none, or why it is no suite."""
+    cls = _load(SUITES, "suite", name)
+    contract.suite(cls, name)
+    return cls
 
 
 def source(group: str, name: str) -> dict[str, str]:

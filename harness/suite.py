@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from harness.errors import UserError, unknown
 from harness.types import Spec, Step
 
 
@@ -44,6 +45,13 @@ class Task:
     references: Mapping[str, float] = field(default_factory=dict)
     """Known values of ``metric`` to draw beside the curves, e.g. ``{"random": 0.0, "scripted": 0.52}``."""
     doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ``UserError`` for bounds that no value lies between, or an action kind that there is not."""
+        if not self.bounds[0] < self.bounds[1]:
+            raise UserError(f"task {self.name}: bounds {self.bounds}: the first must be below the second")
+        if self.action not in ("discrete", "continuous"):
+            raise unknown(f"action kind of task {self.name}:", self.action, ("discrete", "continuous"))
 
     def score(self, value: float) -> float:
         """``value`` of ``metric`` on the scale where the bounds are 0 and 1 (not clipped)."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from algorithms.parts.policies import linear
 from algorithms.parts.targets import masked_mean
 from algorithms.parts.values import act_epsilon_greedy, all_utilities, chosen, double_q
-from harness.algorithm import Loss, Metrics, Targets
+from harness.algorithm import Count, Loss, Metrics, Natural, Positive, Share, Targets
 from harness.networks import RecurrentAgent
 from harness.types import Action, Batch, Spec, Step
 
@@ -21,25 +21,25 @@ from harness.types import Action, Batch, Spec, Step
 class Hysteretic:
     """Hysteretic Q-learning (Matignon et al. 2007; recurrent and deep: Omidshafiei et al. 2017)."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount."""
-    beta: float = 0.2
+    beta: Share = 0.2
     """Share of the learning rate that negative TD errors get: 1 is independent Q-learning, 0 the optimist's."""
-    lr: float = 5e-4
+    lr: Positive = 5e-4
     """Learning rate of Adam."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the agents' GRU."""
-    epsilon_steps: int = 50_000
+    epsilon_steps: Natural = 50_000
     """Environment steps over which exploration falls from 1 to 0.05."""
-    target_episodes: int = 200
+    target_episodes: Count = 200
     """Episodes between hard copies into the target network."""
-    buffer_episodes: int = 5_000
+    buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""
-    batch_episodes: int = 32
+    batch_episodes: Count = 32
     """Episodes in a gradient update."""
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments in parallel."""
-    updates_per_collect: int = 8
+    updates_per_collect: Count = 8
     """Gradient updates after each round of ``num_envs`` episodes."""
 
     data: ClassVar[str] = "replay"

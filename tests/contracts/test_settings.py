@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness import registry
-from harness.assemble import build
+from harness import assemble, registry
 from harness.config import method
-from harness.fields import to_json
+from harness.errors import UserError
+from harness.fields import build, fields_of, to_json
 from harness.suite import Budget
 from harness.types import Trial
 
@@ -47,7 +47,7 @@ def same(made: Any, original: Any) -> None:
 @pytest.mark.parametrize("label", labels())
 def test_a_method(label: str) -> None:
     algorithm, suite = method(label), registry.suite("matrix")()
-    found, again, task, budget = build(sent(label, algorithm, suite, "climbing", suite.budgets["smoke"]))
+    found, again, task, budget = assemble.build(sent(label, algorithm, suite, "climbing", suite.budgets["smoke"]))
     same(found, algorithm)
     same(again, suite)
     same(budget, suite.budgets["smoke"])
@@ -61,8 +61,17 @@ def test_a_suite(name: str) -> None:
     label = next(n for n in suite.algorithms if suite.tasks()[task].action in registry.algorithm(n).actions)
     algorithm = method(label, name, suite.tasks()[task].action)
     for limits in suite.budgets.values():
-        found, again, made, budget = build(sent(label, algorithm, suite, task, limits))
+        found, again, made, budget = assemble.build(sent(label, algorithm, suite, task, limits))
         same(found, algorithm)
         same(again, suite)
         same(budget, limits)
         assert made == suite.tasks()[task]
+
+
+@pytest.mark.parametrize("name", registry.algorithms())
+def test_no_number_of_a_method_is_without_its_range(name: str) -> None:
+    """A field that no value is wrong for would be refused nowhere, and fail or mislead somewhere."""
+    for field in fields_of(registry.algorithm(name)).values():
+        if isinstance(field.default, (int, float)) and not isinstance(field.default, bool):
+            with pytest.raises(UserError, match=rf"{name}\.{field.name}: expected"):
+                build(registry.algorithm(name), {field.name: -7 if isinstance(field.default, int) else -7.5}, name)

@@ -52,13 +52,13 @@ def test_what_resembles_nothing_is_answered_with_all_there_is() -> None:
 
 
 def test_nothing_is_imported_before_it_is_asked_for(entries: Any) -> None:
-    entries(method("broken", "no_such_package.module:Thing"), method("works", "collections:OrderedDict"))
+    entries(method("broken", "no_such_package.module:Thing"), method("works", "algorithms.iql:IQL"))
     assert registry.algorithms() == ("broken", "works")
     with pytest.raises(
         UserError, match=r"'broken' \(no_such_package\.module:Thing\) cannot be imported: No module named"
     ):
         registry.algorithm("broken")
-    assert registry.algorithm("works").__name__ == "OrderedDict"
+    assert registry.algorithm("works").__name__ == "IQL"
 
 
 def test_an_entry_point_to_nothing_is_named(entries: Any) -> None:

@@ -47,8 +47,17 @@ Behaviour = Literal[
 ]
 
 
+class NeverAsked:
+    """The methods of a method; trials of this package are played by ``run`` below and ask for none of them."""
+
+    def networks(self, *_: Any) -> Any:
+        raise AssertionError
+
+    act = losses = targets = networks
+
+
 @dataclass(frozen=True)
-class Fake:
+class Fake(NeverAsked):
     """Fake (Nobody 2000): does what it is told.
 
     A second paragraph.
@@ -84,7 +93,7 @@ class Fake:
 
 
 @dataclass(frozen=True)
-class FakeContinuous:
+class FakeContinuous(NeverAsked):
     """Plays continuous actions only."""
 
     gamma: float = 0.99
@@ -117,6 +126,9 @@ class Toy:
 
     def engine_version(self) -> str:
         return os.environ.get("TOY_ENGINE", "toy 1.0")
+
+    def make(self, *_: Any) -> Any:
+        raise AssertionError
 
     def spec(self, task: str) -> Spec:
         return Spec(2, 10, 12, 50, Discrete(4), ("won",))
