@@ -1,6 +1,6 @@
 """What a plug-in must hold to, looked at before it is used: each slip is one line that says what is wrong and where.
 
-Python by itself would stop somewhere inside the harness, with an attribute that is missing or a shape that does not fit.
+Python by itself would stop somewhere inside the harness, with a missing attribute or a shape that does not fit.
 """
 
 from __future__ import annotations
