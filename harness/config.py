@@ -8,6 +8,7 @@ Variants of a method stand side by side by their labels (``harness.variant``).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,6 +137,8 @@ def parse(arguments: Iterable[str]) -> Experiment:
     """The experiment that ``key=value`` arguments ask for. Raises ``UserError`` for whatever is wrong with them."""
     given = _pairs(arguments)
     if not given.get("suite"):
+        if near := difflib.get_close_matches("suite", given, n=1, cutoff=0.6):
+            raise UserError(f"unknown key {near[0]!r}; did you mean 'suite'?")
         raise UserError(
             "which suite? e.g. suite=" + next(iter(registry.suites()), "NAME") + "; `harness list suites` shows all"
         )

@@ -14,7 +14,7 @@ from harness.display import COLOURS, duration, steps
 from harness.errors import UserError
 from harness.plan import Plan, status
 from harness.runner import Outcome
-from harness.store import REFERENCE, TrialFolder, folders, read_table
+from harness.store import ASKED, REFERENCE, TrialFolder, asked, folders, read_table
 
 
 def latest(root: Path) -> Path:
@@ -74,8 +74,10 @@ def _table() -> Table:
 
 
 def status_table(path: Path) -> RenderableType:
-    """Every trial at or below ``path``, with reasons of failures below. Raises ``UserError`` when there is none."""
+    """Every trial at or below ``path``, those not begun too, with reasons of failures below. Raises ``UserError`` when
+    there is none."""
     found = folders(path) if path.exists() else []
+    found = sorted({f.path: f for f in (*found, *_not_begun(path))}.values(), key=lambda f: f.path)
     if not found:
         if path.exists() and archive.find(path):
             raise UserError(f"{path}: an archive of finished trials; `harness report {path}` reads it")
@@ -96,6 +98,14 @@ def status_table(path: Path) -> RenderableType:
             troubles.append((str(folder.path), str(record.get("reason") or "no reason recorded")))
     parts += [table, _troubles(troubles)] if troubles else [table]
     return Group(*parts, Text(", ".join(f"{n} {s}" for s, n in sorted(counts.items()))))
+
+
+def _not_begun(path: Path) -> list[TrialFolder]:
+    """Trials at or below ``path`` that were asked for: whether they were begun, their folders say."""
+    here = path.absolute()
+    places = {p.parent for p in here.rglob(ASKED)} | {p for p in here.parents if (p / ASKED).exists()}
+    paths = [place / key for place in places for key in asked(place)]
+    return [TrialFolder(path / p.relative_to(here)) for p in paths if p.is_relative_to(here)]
 
 
 def after_run(plan: Plan, outcome: Outcome) -> RenderableType:

@@ -20,7 +20,7 @@ from harness import lock
 from harness.executors.local import PROFILED, Ending, Process, environment
 from harness.executors.nursery import Nursery
 from harness.plan import Item, Plan, status
-from harness.store import TrialFolder, write_atomic
+from harness.store import TrialFolder, ask, write_atomic
 from harness.types import Progress, Trial
 
 TICK = 0.25
@@ -96,6 +96,7 @@ class Runner:
         self.options = plan.experiment.options
         self.display, self.between = display, between
         self.target = target or (PROFILED if self.options.profile == "on" else None)
+        self.asked_for = [i.trial for i in plan.items]
         self.queue = deque(Job(i) for i in plan.todo)
         self.elsewhere: deque[Job] = deque()
         self.slots = list(plan.slots)
@@ -110,6 +111,7 @@ class Runner:
 
     def run(self) -> Outcome:
         """Until every trial has its verdict, or the user stops it. No child is left when this returns or raises."""
+        ask(self.asked_for)
         with self._signals():
             try:
                 while self.running or (not self.stops and (self.queue or self.elsewhere)):

@@ -13,7 +13,8 @@ One folder a trial, ``results/<experiment>/<suite>/<task>/<algorithm>/seed_<k>/`
     checkpoint.pt     complete state, to continue from; best.pt: networks of the best evaluation
 
 ``<experiment>/tuning.json`` may declare, method by method, what was spent on tuning before the trials, for the report's
-fairness table: {"qmix": "24 settings x 3 seeds x 2M steps"}.
+fairness table: {"qmix": "24 settings x 3 seeds x 2M steps"}. ``<experiment>/asked.json`` lists the trials that were
+asked for, so that those which no process has begun yet are not forgotten.
 
 Files grow by whole lines, floats are written by ``repr`` (exact), and ``trial.json`` is replaced atomically, so a
 killed trial leaves nothing half-written but a last line, which the reader drops and the next writer cuts.
@@ -46,6 +47,9 @@ REFERENCE = "reference"
 
 TUNING = "tuning.json"
 """In an experiment's folder: method -> what was spent on tuning it, in words."""
+
+ASKED = "asked.json"
+"""In an experiment's folder: every trial that a request named, <suite>/<task>/<algorithm>/seed_<k>, in that order."""
 
 STATUSES = ("pending", "running", "complete", "failed", "interrupted")
 TABLES = ("metrics.csv", "evaluations.csv", "final.csv", "timings.csv", "cdm.csv")
@@ -141,6 +145,25 @@ class TrialFolder:
             if path.stat().st_size < size:
                 raise ValueError(f"{path}: {path.stat().st_size} bytes, {size} were written")
             os.truncate(path, size)
+
+
+def ask(trials: Sequence[Trial]) -> None:
+    """Note that ``trials``, of one experiment, were asked for."""
+    place = Path(trials[0].results) / trials[0].experiment
+    before = asked(place)
+    now = [t.key.partition("/")[2] for t in trials]
+    if new := [key for key in now if key not in set(before)]:
+        write_atomic(place / ASKED, (json.dumps([*before, *new], indent=0) + "\n").encode())
+
+
+def asked(experiment: Path) -> list[str]:
+    """Trials of ``experiment`` that were asked for; none where no list is, or none that can be read: it is a
+    convenience, and the trials' own folders say what there is."""
+    try:
+        found = json.loads((experiment / ASKED).read_text())
+    except (OSError, ValueError):
+        return []
+    return [str(key) for key in found] if isinstance(found, list) else []
 
 
 # -- reading ------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ SHOWN = (
     "--control", type=click.Path(path_type=Path), help="Trials without corrupt=: measure what it did to others."
 )
 @click.option("--again", is_flag=True, help="Measure points anew that were measured before.")
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--device", default="cpu", show_default=True, type=click.Choice(["auto", "cpu", "cuda"]))
 def diagnose(path: Path, every: str, control: Path | None, again: bool, device: str, **how: int) -> None:
     """Measure the centralised-decentralised mismatch of trials already run, beside their results.
 
@@ -52,8 +52,10 @@ def diagnose(path: Path, every: str, control: Path | None, again: bool, device: 
     from harness.cdm import saved as measured
     from harness.cdm.measure import Options
     from harness.errors import UserError
+    from harness.plan import devices
 
     torch.set_num_threads(1)
+    device = devices(device, 1, 1)[0]
     options, failed = Options(**how), 0
     if control is not None:
         _amplification(path, control, how["episodes"], device)

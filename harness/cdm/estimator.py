@@ -45,7 +45,8 @@ def measure(e: Estimator, reader: Reader, truth: Truth | None, seeds: Seeds) -> 
             "are known only on enumerable one-step tasks of moderate size"
         }
         missing["own/cosine"] = missing["own/teammate_share"]
-        return along_the_data(e, reader, seeds), missing, f"{name} reads the joint action played: as collected"
+        how = f"{name} reads the joint action played: measured along the actions collected"
+        return along_the_data(e, reader, seeds), missing, how
     if not found.noise:
         why = f"{name} does not vary at a given state: it draws nothing, or its draws have become certain"
         return (

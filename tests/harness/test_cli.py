@@ -7,6 +7,7 @@ what is missing (hydra#1407).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli import main
-from harness.store import TrialFolder
+from harness.config import parse
+from harness.plan import make
+from harness.store import TrialFolder, ask, asked
 
 PATIENCE = 300
 """Seconds; a busy machine takes half a minute to start a process that imports torch."""
@@ -220,6 +223,24 @@ def test_status_gives_the_reasons(harness: Callable[..., Result]) -> None:
     assert "it rained" in text
     assert "1 failed, 1 interrupted" in text  # nobody holds the lock of the one that says it runs
     assert "1 failed, 2 interrupted" in harness("status", "results").output
+
+
+def test_status_knows_of_trials_that_nobody_has_begun(harness: Callable[..., Result]) -> None:
+    """Killed early, a run would otherwise look as small as what it had begun."""
+    assert harness("run", "suite=toy", "tasks=one", "algorithms=fake", "seeds=2", "name=big").exit_code == 0
+    plan = make(parse(["suite=toy", "tasks=one,two", "algorithms=fake", "seeds=2", "name=big"]))
+    ask([item.trial for item in plan.items])
+    ask([item.trial for item in plan.items])
+    assert asked(Path("results/big")) == [
+        f"toy/{t}/fake/seed_{s}" for s, t in ((0, "one"), (1, "one"), (0, "two"), (1, "two"))
+    ]
+    for place in (), ("results",), ("results/big",):
+        assert "2 complete, 2 new" in harness("status", *place).output
+    text = harness("status", "results/big/toy/two").output
+    assert re.search(r"two +fake +0 new", text)
+    assert text.strip().endswith("2 new")
+    Path("results/big/asked.json").write_text("[")
+    assert harness("status").output.strip().endswith("2 complete")
 
 
 def test_the_experiment_run_last_is_the_users_never_the_committed_reference(harness: Callable[..., Result]) -> None:

@@ -124,6 +124,7 @@ def test_whatever_is_wrong_is_named_in_one_line(argument: str, message: str) -> 
 
 def test_the_suite_must_be_said_and_known() -> None:
     assert "which suite?" in refused("tasks=one")
+    assert refused("suit=toy") == "unknown key 'suit'; did you mean 'suite'?"
     assert "unknown suite 'toi'; did you mean 'toy'?" in refused("suite=toi")
     assert refused("suite=toy", "seeds=1", "seeds=2") == "seeds is given twice: seeds=1 and seeds=2"
 

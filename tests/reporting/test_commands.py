@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +24,9 @@ def path(synthetic: ModuleType, tmp_path: Path) -> Path:
     return synthetic.write(synthetic.Made(tmp_path / "results", **SMALL))  # type: ignore[no-any-return]
 
 
-def call(*words: object) -> Result:
+def call(*words: object, width: int = 200) -> Result:
     group = click.Group(commands={c.name or "": c for c in COMMANDS})
-    return CliRunner().invoke(group, [str(w) for w in words], terminal_width=200, env={"COLUMNS": "200"})
+    return CliRunner().invoke(group, [str(w) for w in words], terminal_width=width, env={"COLUMNS": str(width)})
 
 
 def test_report(path: Path, tmp_path: Path) -> None:
@@ -44,6 +45,14 @@ def test_compare(path: Path) -> None:
     turned = call("compare", "ippo", "qmix", path, "--task", "8m", "--resamples", 200)
     assert "−0." in turned.output
     assert turned.output.count("qmix is above") == 1
+
+
+def test_compare_in_a_narrow_terminal_cuts_nothing(path: Path) -> None:
+    text = call("compare", "qmix", "ippo", path, "--resamples", 200, width=60).output
+    assert re.findall(r"^(\w+) *$", text, flags=re.M) == ["3m", "8m"]
+    assert len(re.findall(r"^ P\(qmix > ippo\) +1\.00 \[.*\] *$", text, flags=re.M)) == 2
+    assert len(re.findall(r"^ verdict +qmix is above *$", text, flags=re.M)) == 2
+    assert "…" not in text
 
 
 def test_compare_refuses_in_one_line(path: Path) -> None:
