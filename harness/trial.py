@@ -15,7 +15,7 @@ from torch import nn
 from harness import assemble, checkpoint, evaluate, record
 from harness.collect import episodes
 from harness.energy import Meter
-from harness.errors import Diverged
+from harness.errors import Diverged, UserError
 from harness.learner import Learner
 from harness.record import Means, Tell, Voice
 from harness.replay import longest_first
@@ -245,8 +245,12 @@ class Loop:
     # -- record, checkpoint, progress -----------------------------------------------------------------------------
 
     def _record(self, resumed: bool) -> None:
-        started = {} if resumed else {"started": record.now()}
-        self.folder.update(**record.identity(self.trial, self.algorithm, self.task, self.learner), **started)
+        now, before = record.identity(self.trial, self.algorithm, self.task, self.learner), self.folder.record() or {}
+        if not resumed:
+            now |= {"started": record.now(), "earlier_sources": []}
+        elif (was := before.get("source")) and was != now["source"]:  # half of it learned by other equations
+            now["earlier_sources"] = [*before.get("earlier_sources", []), was]
+        self.folder.update(**now)
 
     def _costs(self) -> dict[str, Any]:
         times = (self.seconds, self.eval_seconds)
@@ -285,7 +289,13 @@ class Loop:
             return False
         self._parts = state["parts"]
         self.folder.rewind(state["positions"])
-        self.learner.load_state_dict(state["learner"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise UserError(
+                f"the checkpoint does not fit the networks that {self.trial.algorithm} makes now: its source has "
+                f"changed; take another name=, or delete {self.folder.path} to begin it anew ({record.line(error)})"
+            ) from error
         for name, rng in self.rng.items():
             rng.set_state(state["rng"][name].cpu())
         self.means.load_state_dict(state["means"])

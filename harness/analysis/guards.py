@@ -351,7 +351,7 @@ def sources(scores: Scores) -> list[Notice]:
     found: dict[str, set[str]] = {}
     for (algorithm, task), runs in scores.runs.items():
         for what, name in (("algorithm", algorithm), ("suite", task.partition("/")[0])):
-            every = [(r.record.get("source") or {}).get(what) for r in runs]
+            every = [s.get(what) for r in runs for s in (r.record.get("source") or {}, *_earlier_sources(r))]
             if len({repr(sorted(s.items())) for s in every if s}) > 1:
                 found.setdefault(name, set()).update(
                     f"{s.get('package')} {s.get('version')}, file {str(s.get('sha256'))[:10]}" for s in every if s
@@ -360,6 +360,11 @@ def sources(scores: Scores) -> list[Notice]:
         Notice("warning", "source", f"Trials of {name} ran different source: {names(sorted(versions))}.")
         for name, versions in sorted(found.items())
     ]
+
+
+def _earlier_sources(run: Run) -> list[Mapping[str, Any]]:
+    """Of a trial that was continued after its method's or suite's file had been changed."""
+    return [s for s in run.record.get("earlier_sources") or [] if isinstance(s, Mapping)]
 
 
 def machines(scores: Scores) -> list[Notice]:

@@ -303,6 +303,8 @@ def test_a_method_whose_file_was_edited_between_seeds_is_named(write: Write) -> 
         "Trials of qmix ran different source: mine 1, file aaaaaaaaaa and mine 1, file bbbbbbbbbb."
     )
     assert said(guarded(path), "dirty").startswith("1 of 10 trials ran with changes")
+    change(path / "smac/3m/qmix/seed_0", source=same, earlier_sources=[edited])  # edited, and edited back, half-way
+    assert said(guarded(path), "source").endswith("mine 1, file aaaaaaaaaa and mine 1, file bbbbbbbbbb.")
 
 
 def test_unfinished_trials_are_named_with_their_reason(write: Write) -> None:

@@ -383,6 +383,36 @@ def test_environments_of_a_continued_trial_have_counted_from_its_beginning(
     assert kept["environment"] == kept["evaluation_environment"] == {"restarts": 2}
 
 
+def test_a_trial_that_goes_on_with_other_equations_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method's file edited between two starts: half of the trial learned by the old one."""
+    source = registry.source
+    trial = tiny(tmp_path, "vdn")
+    for k in (1, 2, 2, 3):
+        monkeypatch.setattr(registry, "source", lambda *_, k=k: {"sha256": str(k)})
+        assert run(trial, lambda p: None, stop_after(1)) == "interrupted"
+    monkeypatch.setattr(registry, "source", source)
+    kept = json.loads((finish(trial) / "trial.json").read_text())
+    assert kept["source"]["algorithm"] == source(registry.ALGORITHMS, "vdn")
+    assert [s["algorithm"]["sha256"] for s in kept["earlier_sources"]] == ["1", "2", "3"]
+
+
+def test_networks_that_a_checkpoint_does_not_fit_any_more_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = tiny(tmp_path, "vdn")
+    assert run(trial, lambda p: None, stop_after(2)) == "interrupted"
+    made = registry.algorithm("vdn")
+    build_networks = made.networks
+    monkeypatch.setattr(
+        made, "networks", lambda self, spec: build_networks(dataclasses.replace(self, hidden=self.hidden + 1), spec)
+    )
+    with pytest.raises(
+        UserError, match=r"that vdn makes now: its source has changed .* delete \S+/seed_0 to begin .*"
+    ) as it:
+        finish(trial)
+    assert "\n" not in str(it.value)
+
+
 def test_training_evaluation_and_final_environments_are_never_seeded_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
