@@ -28,11 +28,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return " ".join(str(error).split())
-
-
 # -- trial.json -------------------------------------------------------------------------------------------------------
 
 

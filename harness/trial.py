@@ -294,7 +294,7 @@ class Loop:
         except (RuntimeError, KeyError, ValueError) as error:
             raise UserError(
                 f"the checkpoint does not fit the networks that {self.trial.algorithm} makes now: its source has "
-                f"changed; take another name=, or delete {self.folder.path} to begin it anew ({record.line(error)})"
+                f"changed; take another name=, or delete {self.folder.path} to begin it anew"
             ) from error
         for name, rng in self.rng.items():
             rng.set_state(state["rng"][name].cpu())

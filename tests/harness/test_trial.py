@@ -407,7 +407,7 @@ def test_networks_that_a_checkpoint_does_not_fit_any_more_are_one_line(
         made, "networks", lambda self, spec: build_networks(dataclasses.replace(self, hidden=self.hidden + 1), spec)
     )
     with pytest.raises(
-        UserError, match=r"that vdn makes now: its source has changed .* delete \S+/seed_0 to begin .*"
+        UserError, match=r"that vdn makes now: its source has changed; .* delete \S+/seed_0 to begin it anew$"
     ) as it:
         finish(trial)
     assert "\n" not in str(it.value)
