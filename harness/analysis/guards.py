@@ -17,6 +17,9 @@ from harness.errors import UserError
 
 Cells = dict[tuple[str, str], tuple[Run, ...]]
 
+IN_NUMBERS = 2
+"""Tasks outside of their bounds that a notice gives with their numbers; of more, the farthest alone."""
+
 READABLE = 8
 """Methods on tasks that a notice names one by one; more are told method by method."""
 
@@ -468,8 +471,8 @@ def no_final(scores: Scores) -> list[Notice]:
 
 
 def out_of_bounds(scores: Scores) -> list[Notice]:
-    """Values outside of the bounds that the suite declares: a line for all tasks."""
-    outside = []
+    """Values outside of the bounds that the suite declares: a line for all tasks, with the farthest ones' numbers."""
+    outside: list[tuple[float, str, str]] = []
     for task in scores.tasks:
         spans = {}
         for a in scores.present(task):
@@ -481,10 +484,15 @@ def out_of_bounds(scores: Scores) -> list[Notice]:
             low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
             declared = f"declared [{task.low:.4g}, {task.high:.4g}]"
             who = "" if len(spans) == len(scores.present(task)) > 1 else f" of {names(spans)}"
-            outside.append(f"{task.name}, {task.label} from {low:.4g} to {high:.4g}{who}, {declared}")
+            far = max(task.low - low, high - task.high) / (task.high - task.low)
+            outside.append((far, task.name, f"{task.label} from {low:.4g} to {high:.4g}{who}, {declared}"))
     if not outside:
         return []
-    text = "; ".join(outside)
+    if len(outside) > IN_NUMBERS:
+        _, name, numbers = max(outside)
+        text = f"{names(name for _, name, _ in outside)}; the farthest is {name}, {numbers}"
+    else:
+        text = "; ".join(f"{name}, {numbers}" for _, name, numbers in outside)
     return [
         Notice(
             "warning",

@@ -283,6 +283,17 @@ def test_values_outside_of_the_bounds_are_named(write: Write) -> None:
     assert " to 30 of vdn, declared [0, 20]. Normalised" in text
 
 
+def test_of_many_tasks_outside_of_their_bounds_the_farthest_alone_is_told_in_numbers(write: Write) -> None:
+    tasks = ("3m", "8m", "2s3z")
+    path = write(metric="return", bounds=(0.0, 20.0), tasks=tasks)
+    for task, value in zip(tasks, (30.0, -90.0, 40.0), strict=True):
+        file = path / f"smac/{task}/vdn/seed_0/final.csv"
+        pd.read_csv(file).assign(**{"return": value}).to_csv(file, index=False)
+    text = said(guarded(path), "bounds")
+    assert text.startswith("Outside of the declared bounds: 2s3z, 3m and 8m; the farthest is 8m, return from -90 to ")
+    assert text.count("declared [") == 1
+
+
 def test_versions_commits_and_devices_are_named(write: Write) -> None:
     path = write()
     change(path / "smac/3m/qmix/seed_0", versions={"torch": "2.6.0"}, commit="b" * 40, device="cuda")
