@@ -41,7 +41,7 @@ class COVDN:
     """Iterations of CEM."""
     noise: NonNegative = 0.1
     """Standard deviation of the Gaussian noise on actions, in half-widths of the box."""
-    tau: Share = 1e-3
+    tau: Positive = 1e-3
     """Soft step of the target networks after every update."""
     buffer_episodes: Count = 5_000
     """Episodes that the replay holds."""

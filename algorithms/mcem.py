@@ -159,7 +159,7 @@ class MCEM:
             y = retrace(batch.reward, v, q, trace, batch.terminated, batch.mask, self.gamma)
             clipped = ((ratio < self.trace_floor) | (ratio > 1)).to(ratio.dtype)
         q_tot = net["mixer"](
-            net["critic"].value(net["critic"].encode(batch.obs[:, :-1], batch.state[:, :-1]), batch.action),
+            net["critic"].value(encode(net["critic"], _steps(batch)), batch.action),
             batch.state[:, :-1],
         )
         loss = masked_mean((q_tot - y) ** 2, batch.mask)

@@ -31,6 +31,18 @@ def going_on(lengths: Tensor, moments: int) -> list[tuple[int, int, int]]:
     return parts
 
 
+def happened(lengths: Tensor, moments: int) -> tuple[Tensor, Tensor] | None:
+    """Episode and moment, [R] each, of those of the first ``moments`` that happened; None where all did.
+
+    ``lengths`` as ``Batch``'s. A network without memory can go over these alone: x[episode, moment].
+    """
+    there = torch.arange(moments) <= lengths.unsqueeze(1)
+    if bool(there.all()):
+        return None
+    episode, moment = there.nonzero(as_tuple=True)
+    return episode, moment
+
+
 class Memory(NamedTuple):
     """What a recurrent agent carries from one step of an episode to the next."""
 

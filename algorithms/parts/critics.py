@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from algorithms.parts.values import candidate_utilities
-from harness.networks import mlp, rows
+from harness.networks import happened, mlp, rows
 from harness.types import Batch, Spec
 
 
@@ -23,8 +23,18 @@ class ActionsOut(nn.Module):
         self.first = nn.Linear(sum(self.sizes), hidden)
         self.rest = nn.Sequential(nn.ReLU(), *mlp((hidden, hidden, spec.action.dim)))
 
-    def encode(self, obs: Tensor, state: Tensor) -> Tensor:
-        """``obs`` [B,T,N,O], ``state`` [B,T,G] -> Q_i of all actions [B,T,N,A]."""
+    def encode(self, obs: Tensor, state: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """``obs`` [B,T,N,O], ``state`` [B,T,G] -> Q_i of all actions [B,T,N,A]; ``lengths`` as ``Batch``'s: what comes
+        after an episode's end may then be left out, and is 0."""
+        there = None if lengths is None else happened(lengths, obs.shape[1])
+        if there is not None:
+            there = there[0].to(obs.device), there[1].to(obs.device)
+            q = self._all(obs[there], state[there])  # [R,N,A]
+            return q.new_zeros(*obs.shape[:-1], q.shape[-1]).index_put(there, q)
+        return self._all(obs, state)
+
+    def _all(self, obs: Tensor, state: Tensor) -> Tensor:
+        """Q_i of all actions [...,N,A] of ``obs`` [...,N,O] and ``state`` [...,G]."""
         from_obs, from_state, from_id = torch.split(self.first.weight, self.sizes, dim=1)
         x = F.linear(obs, from_obs).add_(F.linear(state, from_state, self.first.bias).unsqueeze(-2)).add_(from_id.t())
         q: Tensor = self.rest(rows(x))
@@ -49,8 +59,8 @@ class ActionsIn(nn.Module):
         self.second = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, 1)
 
-    def encode(self, obs: Tensor, state: Tensor) -> Tensor:
-        """``obs`` [B,T,N,O] -> what the first layer makes of it [B,T,N,H]; ``state`` is not read."""
+    def encode(self, obs: Tensor, state: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """``obs`` [B,T,N,O] -> what the first layer makes of it [B,T,N,H]; ``state`` and ``lengths`` are not read."""
         from_obs, from_id, _ = torch.split(self.first.weight, self.sizes, dim=1)
         return F.linear(obs, from_obs, self.first.bias) + from_id.t()
 
@@ -82,7 +92,7 @@ def blocks(action: Tensor, each: int) -> list[slice]:
 
 def encode(critic: nn.Module, batch: Batch) -> Tensor:
     """The critic's encoding of every moment of ``batch``, [B,T+1,N,...]."""
-    encoded: Tensor = critic.encode(batch.obs, batch.state)  # type: ignore[operator]
+    encoded: Tensor = critic.encode(batch.obs, batch.state, batch.lengths)  # type: ignore[operator]
     return encoded
 
 

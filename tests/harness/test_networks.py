@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.networks import RecurrentAgent, going_on, last_actions, mlp
+from harness.networks import RecurrentAgent, going_on, happened, last_actions, mlp
 from harness.types import Batch
 from tests.support.episodes import CONTINUOUS, DISCRETE, batch_of, spec_of
 
@@ -151,3 +151,12 @@ def test_the_work_left_out_is_the_padding() -> None:
     assert going_on(lengths, 40) == [(0, 10, 8), (10, 23, 6), (23, 31, 3), (31, 40, 2)]
     assert going_on(torch.tensor([7, 7, 7]), 8) == [(0, 8, 3)]
     assert going_on(torch.tensor([5]), 5) == [(0, 5, 1)]
+
+
+def test_the_moments_that_happened() -> None:
+    """An episode of L steps has L + 1 moments."""
+    found = happened(torch.tensor([2, 0]), 3)
+    assert found is not None
+    assert [x.tolist() for x in found] == [[0, 0, 0, 1], [0, 1, 2, 0]]
+    assert happened(torch.tensor([2, 2]), 3) is None
+    assert happened(torch.tensor([2, 1]), 2) is None

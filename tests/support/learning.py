@@ -18,7 +18,7 @@ from tests.support.episodes import CPU, networks, played
 FAST = {
     "hidden": 16, "critic_hidden": 32, "embed": 8, "hyper": 16, "num_envs": 16, "buffer_episodes": 400,
     "batch_episodes": 32, "updates_per_collect": 2, "minibatches": 1, "epochs": 4, "epsilon_steps": 1_500,
-    "target_episodes": 64, "lr": 5e-3, "lr_actor": 5e-3, "lr_critic": 5e-3, "gamma": 0.9, "anneal": False, "tau": 0.0,
+    "target_episodes": 64, "lr": 5e-3, "lr_actor": 5e-3, "lr_critic": 5e-3, "gamma": 0.9, "anneal": False, "tau": 0.05,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Candidates are valued in blocks that change nothing."""
+"""What is left out, or done in parts, changes nothing."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from algorithms.mcem import MCEM
 from algorithms.parts import critics
 from algorithms.parts.cem import RecurrentUtility
 from algorithms.parts.continuous import encode_history, maximising
-from tests.support.episodes import CONTINUOUS, batch_of, networks, small, spec_of
+from tests.support.episodes import CONTINUOUS, DISCRETE, batch_of, networks, small, spec_of
 
 
 @pytest.mark.parametrize("episodes", [1, 7, 9])
@@ -47,3 +47,23 @@ def test_the_maximum_of_a_utility_is_the_same_in_blocks(monkeypatch: pytest.Monk
             cem = {"samples": 16, "elites": 3, "iterations": 2}
             found.append(maximising(net, encoded, torch.Generator().manual_seed(1), cem))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("moments", [7, 8])
+def test_moments_that_never_came_are_left_out_and_nothing_else_changes(moments: int) -> None:
+    batch, lengths = batch_of(DISCRETE, [7, 4, 2], [True, False, True]), torch.tensor([7, 4, 2])
+    critic = critics.ActionsOut(DISCRETE, 16)
+    obs, state = batch.obs[:, :moments], batch.state[:, :moments]
+    there = torch.arange(moments) <= lengths.unsqueeze(1)
+    found, gradients = [], []
+    for given in (None, lengths):
+        q = critic.encode(obs, state, given)
+        critic.zero_grad()
+        (q[there] ** 2).sum().backward()
+        found.append(q.detach())
+        gradients.append([p.grad.clone() for p in critic.parameters() if p.grad is not None])
+    torch.testing.assert_close(found[0][there], found[1][there])
+    assert not found[1][~there].any()
+    for whole, part in zip(*gradients, strict=True):
+        torch.testing.assert_close(whole, part)
+    assert torch.equal(critic.encode(obs, state, torch.tensor([7, 7, 7])), found[0])
