@@ -160,10 +160,7 @@ def matrices(scores: Scores) -> dict[str, np.ndarray[Any, Any]]:
 def _score(scores: Scores, task: TaskInfo, run: Run) -> float | None:
     """The absolute metric; the last evaluation up to the common step where budgets differ."""
     common = scores.common_step(task)
-    if common is None:
-        return run.final
-    values = run.until(common).values
-    return float(values[-1]) if len(values) else None
+    return run.final if common is None else run.until(common).last
 
 
 def _rliable(_: Sequence[Results], scores: Scores, out: Path) -> None:

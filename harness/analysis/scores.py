@@ -98,6 +98,11 @@ class Run:
     measured: str = ""
     """A digest of every number of every episode of its evaluations and of its final one; empty where it has none."""
 
+    @property
+    def last(self) -> float | None:
+        """The metric at its last evaluation; None for a run that has none."""
+        return float(self.values[-1]) if len(self.values) else None
+
     def until(self, step: float | None) -> Run:
         """The same run with its evaluations up to ``step`` alone; all of them for None."""
         if step is None:

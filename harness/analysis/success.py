@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.bootstrap import Array, wilson
-from harness.analysis.scores import Run
 from harness.analysis.study import Study
 
 NEAR = 0.05
@@ -53,12 +52,8 @@ def by_task(study: Study) -> dict[tuple[str, str], Solved]:
         common = study.scores.common_step(task) if study.options.match == "env_steps" else None
         for a in study.algorithms:
             runs = study.scores.cell(a, task)
-            last = [x for r in runs if (x := _last(r.until(common))) is not None]
-            if last:
-                found[a, task.key] = solved(task.normalise(np.array(last)))
+            ends = [r.final if r.last is None else r.until(common).last for r in runs]  # imported: the final one alone
+            known = [x for x in ends if x is not None]
+            if known:
+                found[a, task.key] = solved(task.normalise(np.array(known)))
     return found
-
-
-def _last(run: Run) -> float | None:
-    """Of its last evaluation; the final score of a run, imported for one, that has nothing else."""
-    return float(run.values[-1]) if len(run.values) else run.final

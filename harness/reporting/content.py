@@ -277,7 +277,7 @@ def seeds(study: Study) -> Table:
                 wins = _wins(task, run)
                 counted = "–" if wins is None else f"[{wins[0]:.3f}, {wins[1]:.3f}]"
                 when = "–" if run.final_steps is None else words.steps_text(run.final_steps)
-                last = form(run.values[-1]) if len(run.values) else "–"
+                last = form(run.last) if run.last is not None else "–"
                 rows.append(cells([task.name, a, run.seed, own, counted, when, last]))
                 measured = {"final": run.final, "episodes": run.final_episodes, "best_at": run.final_steps}
                 data.append({"task": task.key, "algorithm": a, "seed": run.seed, **measured, "trial": run.trial})
